@@ -2,7 +2,11 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"math"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -19,11 +23,12 @@ type Trigger struct {
 	Jitter  time.Duration // each slot is delayed by a share of it that depends on ID and slot only
 	CatchUp CatchUp
 	// Base is what was settled last: for slots, the latest of slot, finish and first sight; for an
-	// interval, the last finish or first sight. A Base in the future is read as now.
+	// interval, the last finish or first sight. A Base in the future is read as now; for slots only one that is
+	// more than 60 s ahead, so that a small step back just before a start repeats no slot. The zero Base is now.
 	Base time.Time
 	// Civil is the nominal civil time of the last started slot, and CivilAt its instant. Where they
 	// disagree in the present zone the zone has changed since, and no slot whose civil time is not
-	// later fires again.
+	// later fires again. Only a cadence that follows the machine's zone is judged by it.
 	Civil   string
 	CivilAt time.Time
 }
@@ -38,59 +43,215 @@ type Stretch struct {
 // Due is one decision of the loop.
 type Due struct {
 	ID     string
-	Slot   Slot
+	Slot   Slot    // the newest slot that the decision is about
 	Fire   bool    // false: only Missed is to be recorded
 	Late   bool    // more than 60 s late: fired by the catch-up rule
-	Older  Stretch // older slots this one stands for (Count 0: none): "merged" where Fire, else "missed" together with Slot
-	Missed Stretch // slots that catch_up gave up (Count 0: none)
+	Older  Stretch // older slots that this run stands for (Count 0: none), to be recorded as merged
+	Missed Stretch // slots that catch_up gave up (Count 0: none); where Fire is false, Slot is the last of them
 }
 
 // Options are a loop's settings.
 type Options struct {
-	// Fire is called in the loop's goroutine for each decision and must not block.
+	// Fire is called in the loop's goroutine for each decision and must not block. No lock is held:
+	// it may call the loop's methods.
 	Fire func(Due)
 	// Parallel: at most this many overdue keys are fired at once after a start or a wake; more are
-	// spread out. 0 means no spreading.
+	// spread out, 250 ms apart, or closer where that would take longer than 60 s. 0 means no spreading.
 	Parallel int
-	Log      *slog.Logger
+	Log      *slog.Logger // nil means no log
 	// Zone watches the machine's zone; nil means time.Local for ever.
 	Zone *Zone
 }
 
 // Loop fires triggers when they are due: one heap, one timer.
-type Loop struct{}
+type Loop struct {
+	o       Options
+	now     clock
+	start   time.Time // the origin of the monotonic readings
+	wake    chan struct{}
+	running atomic.Bool
+	turned  atomic.Int64 // monotonic reading of the last look, -1 before the first
+
+	// mu guards what follows. It is not held while Fire runs.
+	mu      sync.Mutex
+	entries map[string]*entry
+	agenda  agenda
+	local   *time.Location // the machine's zone that the agenda stands on
+	wall    int64          // the last look: Unix nanoseconds
+	mono    time.Duration  // and the monotonic clock
+	sleeps  int64          // wall instant until which Run sleeps; a sooner due instant must wake it
+	batch   []Due          // decisions of this look that are not yet fired
+}
 
 // NewLoop makes a loop without triggers.
-func NewLoop(o Options) *Loop { panic("todo") }
+func NewLoop(o Options) *Loop {
+	start := time.Now()
+	l := newLoop(o, func() (time.Time, time.Duration) {
+		t := time.Now()
+		return t.Round(0), t.Sub(start)
+	})
+	l.start = start
+	return l
+}
 
-// Set replaces the triggers. A trigger whose ID and cadence did not change keeps its place (its
-// Base is ignored); a new one is armed from its Base.
-func (l *Loop) Set(triggers []Trigger) { panic("todo") }
+func newLoop(o Options, now clock) *Loop {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	l := &Loop{o: o, now: now, start: time.Now(), wake: make(chan struct{}, 1), sleeps: math.MinInt64}
+	l.turned.Store(-1)
+	l.local = l.zone()
+	wall, mono := now()
+	l.wall, l.mono = wall.UnixNano(), mono
+	return l
+}
+
+// Set replaces the triggers. A trigger whose ID, cadence and jitter did not change keeps its place (its
+// Base is ignored); a new one is armed from its Base. Of equal IDs the last counts.
+func (l *Loop) Set(triggers []Trigger) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.wallNow()
+	old := l.entries
+	l.entries = make(map[string]*entry, len(triggers))
+	kept := 0
+	for i := range triggers {
+		t := &triggers[i]
+		e := old[t.ID]
+		if e == nil || e.jitter != t.Jitter || e.cadence.String() != t.Cadence.String() {
+			e = l.enter(t, e, now)
+		} else {
+			kept++
+		}
+		e.within = t.CatchUp.Within
+		if t.CatchUp.Never {
+			e.within = never
+		}
+		e.seq = int32(i)
+		l.entries[t.ID] = e
+	}
+	if kept < len(old) {
+		for id, e := range old {
+			if l.entries[id] != e {
+				e.standing = removed
+			}
+		}
+	}
+	l.agenda.rebuild(l.entries)
+	l.signal()
+}
+
+// enter makes the entry of a trigger that is new, or that replaces one with another cadence or jitter.
+func (l *Loop) enter(t *Trigger, old *entry, now int64) *entry {
+	e := &entry{id: t.ID, cadence: t.Cadence, jitter: t.Jitter, settled: now, ran: noCivil, index: -1}
+	if !t.Base.IsZero() {
+		e.settled = nanos(t.Base)
+	}
+	if !t.CivilAt.IsZero() && !e.interval() {
+		e.ran, e.ranAt = civilMinutes(t.Civil), nanos(t.CivilAt)
+		e.settled = max(e.settled, e.ranAt)
+	}
+	// What this loop fired may not be in the caller's record yet.
+	if old != nil && !old.interval() && !e.interval() {
+		e.settled = max(e.settled, old.settled)
+		if old.ranAt > e.ranAt {
+			e.ran, e.ranAt = old.ran, old.ranAt
+		}
+	}
+	e.settled = e.past(e.settled, now)
+	l.arm(e)
+	return e
+}
 
 // Finished says that an interval trigger's tick ended (or was skipped) at an instant: the next is due one
-// interval later. For slot triggers it does nothing.
-func (l *Loop) Finished(id string, at time.Time) { panic("todo") }
+// interval later. An instant in the future is read as now, and so
+// is none. For slot triggers and for IDs that are not among the
+// triggers it does nothing.
+func (l *Loop) Finished(id string, at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.entries[id]
+	if e == nil || !e.interval() {
+		return
+	}
+	now := l.wallNow()
+	settled := now
+	if !at.IsZero() {
+		settled = e.past(nanos(at), now)
+	}
+	if e.standing != waiting && settled <= e.settled {
+		return
+	}
+	e.settled, e.granted = settled, false
+	l.arm(e)
+	l.agenda.place(e)
+	if e.standing == armed && e.due < l.sleeps {
+		l.signal()
+	}
+}
 
 // Next is the trigger that fires next, and when. ok is false where none is armed.
-func (l *Loop) Next() (id string, at time.Time, ok bool) { panic("todo") }
+func (l *Loop) Next() (id string, at time.Time, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.agenda) == 0 {
+		return "", time.Time{}, false
+	}
+	e := l.agenda[0]
+	return e.id, time.Unix(0, e.due).In(e.location(l.local)), true
+}
 
 // NextOf is when a trigger's next slot is; ok is false where it is unknown or waits for its run to finish.
-func (l *Loop) NextOf(id string) (slot Slot, ok bool) { panic("todo") }
+func (l *Loop) NextOf(id string) (slot Slot, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.entries[id]
+	if e == nil || e.standing != armed && e.standing != overdue {
+		return Slot{}, false
+	}
+	return l.pending(e), true
+}
 
-// Turned is when the loop last looked at the clock, for the watchdog.
-func (l *Loop) Turned() time.Time { panic("todo") }
+// Turned is when the loop last looked at the clock, for the watchdog; zero before the first look. It carries a
+// monotonic reading: compare it by time.Since, which no clock step disturbs.
+func (l *Loop) Turned() time.Time {
+	mono := l.turned.Load()
+	if mono < 0 {
+		return time.Time{}
+	}
+	return l.start.Add(time.Duration(mono))
+}
 
-// Run runs the loop until ctx ends.
-func (l *Loop) Run(ctx context.Context) error { panic("todo") }
+// Run runs the loop until ctx ends, then returns nil. It starts no goroutine. A loop is run by one caller at a
+// time; a second one gets an error.
+func (l *Loop) Run(ctx context.Context) error {
+	if !l.running.CompareAndSwap(false, true) {
+		return errors.New("cannot run the loop: it runs already")
+	}
+	defer l.running.Store(false)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	// The context is asked by itself, so that no flood of due keys can starve the stop.
+	for ctx.Err() == nil {
+		timer.Reset(l.turn())
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		case <-l.wake:
+		}
+	}
+	return nil
+}
 
-// Zone is the machine's time zone, read again when it changes (Go reads it once per process).
-type Zone struct{}
+// signal wakes Run, now or when it goes to sleep next.
+func (l *Loop) signal() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
 
-// NewZone reads the zone by TZ, else /etc/localtime, as Go does. root is "" or a directory in place of / for tests.
-func NewZone(root string) *Zone { panic("todo") }
-
-// Location is the zone as last read.
-func (z *Zone) Location() *time.Location { panic("todo") }
-
-// Refresh looks whether it changed; it costs one stat when it did not.
-func (z *Zone) Refresh() (changed bool) { panic("todo") }
+// pending is an entry's next slot.
+func (l *Loop) pending(e *entry) Slot {
+	return Slot{At: time.Unix(0, e.slot).In(e.location(l.local)), Civil: renderCivil(e.civil)}
+}

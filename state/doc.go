@@ -6,8 +6,10 @@
 //     once its write returned (see [WriteFile] for the syscall order).
 //   - A reader never writes and never creates anything.
 //   - Directories are 0700, files 0600.
-//   - A damaged file costs only itself and is never deleted.
-//   - Fields we do not know survive a rewrite; a version we do not know is refused.
+//   - A damaged file costs only itself and is never deleted ([DamagedError] can
+//     set it aside).
+//   - Fields we do not know survive a rewrite; a version we do not know is refused
+//     ([ErrVersion]).
 //
 // Layout below the root, one directory per workspace:
 //

@@ -1,10 +1,17 @@
 package state
 
 import (
-	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/sys/unix"
 )
 
 // Streams of a text record.
@@ -14,65 +21,282 @@ const (
 	StepStream = "step" // step lifecycle lines
 )
 
+// journalVersion is the version of a start record.
+const journalVersion = 1
+
+const (
+	// maxPiece bounds one text record; longer data is cut into several, so that a
+	// reader needs no more memory than a few records.
+	maxPiece = 4 << 20
+	// keepBuffer is how large a buffer may stay with an open journal.
+	keepBuffer = 1 << 20
+)
+
 // Journal is the append-only output of one run. It is safe for concurrent use.
 // Every record is one append of a whole line.
-type Journal struct{}
+type Journal struct {
+	run     string
+	path    string
+	file    journalFile
+	syncDir func() error // makes the directory entry durable
+
+	mu     sync.Mutex // guards what follows
+	buf    []byte
+	torn   bool // the last append left a line without its end
+	listed bool // the directory entry is durable; whoever created it may have died first
+	// failed is a failed fsync. What it lost cannot be told, so the journal takes
+	// nothing more.
+	failed error
+}
+
+// journalFile is what a Journal does to its file; *os.File outside tests.
+type journalFile interface {
+	Write(b []byte) (int, error)
+	Sync() error
+	Close() error
+}
+
+func (w *Workspace) journalPath(run string) (string, error) {
+	if err := PlainName("run id", run); err != nil {
+		return "", err
+	}
+	return w.path(outputDir, run+".jsonl"), nil
+}
 
 // OpenJournal creates or continues output/<run>.jsonl and appends a start record.
 // It first ends a torn last line.
-func (w *Workspace) OpenJournal(run, name string, now time.Time) (*Journal, error) { panic("todo") }
+func (w *Workspace) OpenJournal(run, name string, now time.Time) (*Journal, error) {
+	path, err := w.journalPath(run)
+	if err != nil {
+		return nil, err
+	}
+	file, err := openJournalFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot open the output of run %s: %w", run, err)
+	}
+	j := &Journal{run: run, path: path, file: file, syncDir: func() error {
+		return w.syncs.sync(w.files(), filepath.Dir(path))
+	}}
+	if j.torn, err = isTorn(file); err == nil {
+		err = j.start(name, now)
+	}
+	if err != nil {
+		file.Close()
+		return nil, fmt.Errorf("cannot open the output of run %s: %w", run, err)
+	}
+	return j, nil
+}
+
+// openJournalFile opens a regular file for appending, creating it and its directory where
+// missing.
+func openJournalFile(path string) (*os.File, error) {
+	// Not to wait on a pipe, and not to write through a link that leads elsewhere.
+	const flags = os.O_RDWR | os.O_APPEND | os.O_CREATE | unix.O_NOFOLLOW | unix.O_NONBLOCK
+	f, err := os.OpenFile(path, flags, 0o600)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = makeDir(filepath.Dir(path)); err == nil {
+			f, err = os.OpenFile(path, flags, 0o600)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return f, requireRegular(f)
+}
+
+// requireRegular closes a file that is a pipe, a device or a directory.
+func requireRegular(f *os.File) error {
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", f.Name())
+	}
+	if err != nil {
+		f.Close()
+	}
+	return err
+}
+
+// isTorn reports whether a file ends within a line, as after a crash or a full disk.
+func isTorn(f *os.File) (bool, error) {
+	info, err := f.Stat()
+	if err != nil || info.Size() == 0 {
+		return false, err
+	}
+	var last [1]byte
+	if _, err := f.ReadAt(last[:], info.Size()-1); err != nil {
+		return false, err
+	}
+	return last[0] != '\n', nil
+}
+
+func (j *Journal) start(name string, now time.Time) error {
+	me := Self()
+	return j.append("start", time.Time{}, func(b []byte) []byte {
+		b = append(b, `,"version":`...)
+		b = strconv.AppendInt(b, journalVersion, 10)
+		b = appendMember(b, "run", j.run)
+		b = appendMember(b, "name", name)
+		b = append(b, `,"pid":`...)
+		b = strconv.AppendInt(b, int64(me.PID), 10)
+		b = appendAt(b, now)
+		return appendIdentity(b, me)
+	})
+}
 
 // Text appends what arrived together on one stream of a step. Bytes that are not
 // UTF-8 go as base64; joining the texts of one step and stream gives back its bytes.
 // partial marks a piece of a longer line.
+//
+// A piece that was read from a pipe may end within a character, and would then go as
+// base64 as a whole: the caller cuts it with [SplitUTF8] and keeps the rest for the
+// stream's next piece. More than 4 MiB become several records.
 func (j *Journal) Text(at time.Time, step, stream string, data []byte, partial bool) error {
-	panic("todo")
+	for len(data) > 0 {
+		piece := data
+		if len(piece) > maxPiece {
+			if whole, _ := SplitUTF8(piece[:maxPiece]); len(whole) > 0 {
+				piece = whole
+			}
+		}
+		data = data[len(piece):]
+		cut := len(data) > 0 && piece[len(piece)-1] != '\n'
+		err := j.append("text", at, func(b []byte) []byte {
+			b = appendMember(b, "step", step)
+			b = appendMember(b, "stream", stream)
+			b = appendData(b, piece)
+			if cut || partial && len(data) == 0 {
+				b = append(b, `,"partial":true`...)
+			}
+			return b
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Spawning records that a process is about to be started, Spawned which one it
 // became (its process group is its pid). Both kinds are ours; readers ignore them.
-func (j *Journal) Spawning(at time.Time, step string) error           { panic("todo") }
-func (j *Journal) Spawned(at time.Time, step string, p Process) error { panic("todo") }
+func (j *Journal) Spawning(at time.Time, step string) error {
+	return j.append("spawn", at, func(b []byte) []byte { return appendMember(b, "step", step) })
+}
+
+func (j *Journal) Spawned(at time.Time, step string, p Process) error {
+	return j.append("process", at, func(b []byte) []byte {
+		b = appendMember(b, "step", step)
+		b = append(b, `,"pid":`...)
+		b = strconv.AppendInt(b, int64(p.PID), 10)
+		return appendIdentity(b, p)
+	})
+}
 
 // End appends the end record: result, or err where the run did not complete.
 func (j *Journal) End(at time.Time, status Status, result jsontext.Value, err *RunError) error {
-	panic("todo")
+	compact := jsontext.Value("null")
+	if err == nil && len(result) > 0 {
+		compact = result.Clone() // one line, whatever the result was printed like
+		if cerr := compact.Compact(jsontext.AllowInvalidUTF8(false)); cerr != nil {
+			return fmt.Errorf("cannot write the result of run %s to its output: %w", j.run, cerr)
+		}
+	}
+	return j.append("end", at, func(b []byte) []byte {
+		b = appendMember(b, "status", string(status))
+		if err == nil {
+			return append(append(b, `,"result":`...), compact...)
+		}
+		b = append(b, `,"error":{"name":`...)
+		b = appendQuoted(b, err.Name)
+		b = appendMember(b, "message", err.Message)
+		return append(b, '}')
+	})
 }
 
-// Sync makes the journal durable, its directory entry included.
-func (j *Journal) Sync() error { panic("todo") }
+// append writes one record: its kind, the time unless that is zero, and what members
+// adds. The whole line is one write, so that records of two writers never mix and a
+// reader sees a record whole or not yet.
+//
+// A write that fails half-way cannot be taken back in a file that is only ever
+// appended to: its line is ended before the next record, and readers pass over it.
+func (j *Journal) append(kind string, at time.Time, members func([]byte) []byte) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.failed != nil {
+		return j.failed
+	}
+	b := j.buf[:0]
+	if j.torn {
+		b = append(b, '\n')
+	}
+	b = append(b, `{"kind":"`...)
+	b = append(b, kind...)
+	b = append(b, '"')
+	if !at.IsZero() {
+		b = appendAt(b, at)
+	}
+	b = append(members(b), "}\n"...)
+	if j.buf = b; cap(b) > keepBuffer {
+		j.buf = nil
+	}
+	n, err := j.file.Write(b)
+	if err == nil && n < len(b) {
+		err = errors.New("short write")
+	}
+	if n > 0 {
+		j.torn = n <= len(b) && b[n-1] != '\n'
+	}
+	if err != nil {
+		return fmt.Errorf("cannot append to the output of run %s: %w", j.run, err)
+	}
+	return nil
+}
+
+// Sync makes the journal durable, its directory entry included. Output goes on being
+// appended meanwhile.
+func (j *Journal) Sync() error {
+	j.mu.Lock()
+	listed, err := j.listed, j.failed
+	j.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	err = j.file.Sync()
+	if err == nil && !listed {
+		err = j.syncDir()
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err == nil {
+		j.listed = true
+		return nil
+	}
+	err = fmt.Errorf("cannot sync the output of run %s: %w", j.run, err)
+	if !errors.Is(err, os.ErrClosed) {
+		// The kernel may have dropped the pages, and would call the next fsync a success.
+		j.failed = err
+	}
+	return err
+}
 
 // Close closes the file without syncing.
-func (j *Journal) Close() error { panic("todo") }
-
-// Remove deletes a journal that cannot be trusted as proof of what was spawned
-// (see runner: recovery), after an append failed.
-func (j *Journal) Remove() error { panic("todo") }
-
-// Entry is one record of a journal as read back.
-type Entry struct {
-	Kind    string // start | text | spawn | process | end
-	At      time.Time
-	Run     string // start
-	Name    string // start
-	Process Process
-	Step    string
-	Stream  string
-	Text    []byte // decoded
-	Partial bool
-	Status  Status
-	Result  jsontext.Value
-	Error   *RunError
+func (j *Journal) Close() error {
+	if err := j.file.Close(); err != nil {
+		return fmt.Errorf("cannot close the output of run %s: %w", j.run, err)
+	}
+	return nil
 }
 
-// ReadJournal calls fn for each complete record there is now. Unknown kinds and
-// damaged lines are passed over; a torn last line is not seen.
-func (w *Workspace) ReadJournal(run string, fn func(Entry) error) error { panic("todo") }
-
-// FollowJournal calls fn for each record, then waits for more (seen within 100 ms),
-// until done, called when nothing new came, says to stop, or ctx ends. After done
-// said stop, what was appended meanwhile is still delivered. A journal that does not exist
-// yet is waited for; one that was deleted or cut short while followed is an error.
-func (w *Workspace) FollowJournal(ctx context.Context, run string, fn func(Entry) error, done func() (bool, error)) error {
-	panic("todo")
+// Remove deletes a journal that cannot be trusted as proof of what was spawned
+// (see runner: recovery), after an append failed. It closes the journal, and the
+// deletion is durable when it returns without error.
+func (j *Journal) Remove() error {
+	j.file.Close()
+	err := os.Remove(j.path)
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		err = j.syncDir()
+	}
+	if err != nil {
+		return fmt.Errorf("cannot remove the output of run %s: %w", j.run, err)
+	}
+	return nil
 }

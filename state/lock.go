@@ -2,7 +2,28 @@ package state
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// breakSuffix names the turn that a process takes to remove an abandoned lock.
+	breakSuffix = ".break"
+	// serviceLock is the lock a service holds for its life.
+	serviceLock = "service"
+	// lockAttempts bounds how often one TryLock looks again after the lock vanished
+	// under it.
+	lockAttempts = 3
+	// lockPoll is the pause between two tries of LockWait.
+	lockPoll = 10 * time.Millisecond
 )
 
 // ErrHeld is wrapped by [HeldError].
@@ -20,31 +41,264 @@ func (e *HeldError) Error() string { return e.Holder }
 func (e *HeldError) Unwrap() error { return ErrHeld }
 
 // Lock is a lock this process holds.
-type Lock struct{}
+//
+// Besides the pid in the file, an exclusive flock on the open descriptor says that
+// its holder lives: it ends with the process, whoever gets the pid afterwards. Where
+// flock is not supported the pid alone has to do.
+type Lock struct {
+	path     string
+	fd       int
+	id       fileID
+	released atomic.Bool
+}
 
 // TryLock takes locks/<name> or says who holds it (a *HeldError). It is not
 // reentrant: a second TryLock of a name this process holds reports its own pid.
-// The name must be one plain file name.
-func (w *Workspace) TryLock(name string) (*Lock, error) { panic("todo") }
+// The name must be one plain file name, and must not end in ".break".
+func (w *Workspace) TryLock(name string) (*Lock, error) { return w.locker().try(name) }
 
-// Release removes the lock while it still names this process. Calling it again is
-// harmless.
-func (l *Lock) Release() error { panic("todo") }
-
-// LockWait retries TryLock until the deadline, every 10 ms.
-func (w *Workspace) LockWait(name string, timeout time.Duration) (*Lock, error) { panic("todo") }
+// LockWait retries TryLock until the deadline, every 10 ms. When that has passed the
+// error is the last *HeldError.
+func (w *Workspace) LockWait(name string, timeout time.Duration) (*Lock, error) {
+	deadline := time.Now().Add(timeout)
+	for {
+		l, err := w.TryLock(name)
+		left := time.Until(deadline)
+		if !errors.Is(err, ErrHeld) || left <= 0 {
+			return l, err
+		}
+		time.Sleep(min(lockPoll, left))
+	}
+}
 
 // LockService takes the lock that makes this process the only service of the
 // workspace, for its life.
-func (w *Workspace) LockService() (*Lock, error) { panic("todo") }
+func (w *Workspace) LockService() (*Lock, error) { return w.TryLock(serviceLock) }
+
+// Release removes the lock while it still names this process. Calling it again is
+// harmless.
+func (l *Lock) Release() error {
+	if l.released.Swap(true) {
+		return nil
+	}
+	// The file goes before the descriptor, and with it the flock, so that nobody ever
+	// sees a lock of ours that is not flocked.
+	defer unix.Close(l.fd)
+	if id, err := lstatID(l.path); err != nil || id != l.id {
+		return nil // someone took it away: what stands there now is not ours
+	}
+	var room [lockRoom]byte
+	n, err := uninterrupted(func() (int, error) { return unix.Pread(l.fd, room[:], 0) })
+	if err != nil {
+		return fmt.Errorf("cannot release lock %s: %w", l.path, err)
+	}
+	if pid, ok := parsePID(room[:n]); !ok || pid != Self().PID {
+		return nil // someone wrote another holder into it
+	}
+	if err := unix.Unlink(l.path); err != nil && err != unix.ENOENT {
+		return fmt.Errorf("cannot release lock %s: %w", l.path, err)
+	}
+	return nil
+}
 
 // LockInfo is one lock as a reader sees it.
 type LockInfo struct {
 	Name   string
-	PID    int
-	Alive  bool   // its holder runs
+	PID    int    // 0 where the file names none
+	Alive  bool   // its holder runs; false where the file names none
 	Holder string // the protocol's text
 }
 
 // Locks lists the locks there are, without touching them.
-func (w *Workspace) Locks() ([]LockInfo, error) { panic("todo") }
+func (w *Workspace) Locks() ([]LockInfo, error) {
+	k := w.locker()
+	entries, err := os.ReadDir(k.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("cannot list locks: %w", err)
+	}
+	var locks []LockInfo
+	for _, entry := range entries {
+		if strings.HasSuffix(entry.Name(), breakSuffix) {
+			continue
+		}
+		f, err := k.look(filepath.Join(k.dir, entry.Name()))
+		if err != nil {
+			f = lockFile{kind: lockOther, path: filepath.Join(k.dir, entry.Name())}
+		}
+		if f.kind != lockMissing {
+			abandoned := k.abandoned(f)
+			locks = append(locks, LockInfo{
+				Name: entry.Name(), PID: f.pid, Alive: f.kind == lockPID && !abandoned, Holder: f.holder(abandoned),
+			})
+		}
+		f.close()
+	}
+	return locks, nil
+}
+
+// locker runs the lock protocol in one directory.
+type locker struct {
+	dir  string
+	seam *lockSeam // nil outside tests
+}
+
+func (w *Workspace) locker() locker { return locker{dir: w.dir + "/" + locksDir} }
+
+// try is one attempt of the protocol: create the file, or judge the one that is
+// there, breaking it when it was abandoned. It never waits.
+func (k locker) try(name string) (*Lock, error) {
+	if err := PlainName("lock name", name); err != nil {
+		return nil, err
+	}
+	if strings.HasSuffix(name, breakSuffix) {
+		return nil, fmt.Errorf("cannot take lock %q: its name must not end in %q", name, breakSuffix)
+	}
+	path := k.dir + "/" + name
+	for range lockAttempts {
+		l, err := k.create(path)
+		if l != nil || err != nil {
+			return l, err
+		}
+		k.at(pointExists, path)
+		f, err := k.lookOwn(path)
+		if err != nil {
+			return nil, err
+		}
+		abandoned := k.abandoned(f)
+		f.close()
+		if f.kind == lockMissing {
+			continue
+		}
+		if !abandoned {
+			return nil, held(name, f, false)
+		}
+		turn, err := k.breakLock(f)
+		if err != nil {
+			return nil, err
+		}
+		if turn {
+			continue // compete for it like anyone else
+		}
+		holder, err := k.report(name, path)
+		if err != nil {
+			return nil, err
+		}
+		if holder != nil {
+			return nil, holder
+		}
+	}
+	return nil, &HeldError{Name: name, Holder: holderTaking}
+}
+
+// create makes the lock file and writes the pid into it. Without an error and
+// without a lock, another file is, or was, in the way.
+func (k locker) create(path string) (*Lock, error) {
+	const flags = unix.O_RDWR | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	fd, err := openFD(path, flags)
+	if err == unix.ENOENT {
+		if err := makeDir(k.dir); err != nil {
+			return nil, fmt.Errorf("cannot take lock: %w: %w", ErrRoot, err)
+		}
+		fd, err = openFD(path, flags)
+	}
+	if err == unix.EEXIST {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot take lock %s: %w: %w", path, ErrRoot, err)
+	}
+	k.at(pointCreated, path)
+	// The flock comes before the pid: a file that names us is always flocked. Only a
+	// process that found this file empty for 30 s, and is about to remove it, can be in
+	// the way; then the lock is not ours. Any other error means no flock here.
+	if err := k.flock(fd, unix.LOCK_EX|unix.LOCK_NB); err == unix.EWOULDBLOCK {
+		unix.Close(fd)
+		return nil, nil
+	}
+	var room [20]byte
+	pid := strconv.AppendInt(room[:0], int64(Self().PID), 10)
+	n, err := k.write(fd, pid)
+	if err == nil && n < len(pid) {
+		err = unix.EIO
+	}
+	var id fileID
+	if err == nil {
+		id, err = fstatID(fd)
+	}
+	if err != nil {
+		k.uncreate(path, fd)
+		return nil, fmt.Errorf("cannot take lock %s: %w: %w", path, ErrRoot, err)
+	}
+	k.at(pointWritten, path)
+	if there, err := lstatID(path); err != nil || there != id {
+		unix.Close(fd) // we stalled, were judged abandoned, and the lock went to someone else
+		return nil, nil
+	}
+	return &Lock{path: path, fd: fd, id: id}, nil
+}
+
+// uncreate removes a lock file that could not be completed: left empty it would
+// keep everyone out for 30 s.
+func (k locker) uncreate(path string, fd int) {
+	ours, err := fstatID(fd)
+	if there, lerr := lstatID(path); err == nil && lerr == nil && there == ours {
+		unix.Unlink(path)
+	}
+	unix.Close(fd)
+}
+
+// breakLock removes an abandoned lock, one process at a time: whoever creates
+// <lock>.break has the turn, looks again, and removes the file only if it is still
+// that abandoned lock. turn is false when another process has it. A crash in here
+// leaves the .break behind, and nobody breaks that lock until a person removes it.
+func (k locker) breakLock(seen lockFile) (turn bool, err error) {
+	k.at(pointJudged, seen.path)
+	brk := seen.path + breakSuffix
+	fd, err := openFD(brk, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC)
+	if err == unix.EEXIST {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("cannot break lock %s: %w", seen.path, err)
+	}
+	unix.Close(fd)
+	defer func() {
+		if uerr := unix.Unlink(brk); uerr != nil && uerr != unix.ENOENT && err == nil {
+			err = fmt.Errorf("cannot remove %s: %w", brk, uerr)
+		}
+	}()
+	k.at(pointTurn, seen.path)
+	now, err := k.look(seen.path)
+	if err != nil {
+		return true, err
+	}
+	// The probe's shared flock stays on the descriptor until the file is gone, so a
+	// creator that wakes up now cannot believe it has the lock.
+	defer now.close()
+	if !now.same(seen) || !k.abandoned(now) {
+		return true, nil
+	}
+	k.at(pointRemove, seen.path)
+	if err := unix.Unlink(seen.path); err != nil && err != unix.ENOENT {
+		return true, fmt.Errorf("cannot break lock %s: %w", seen.path, err)
+	}
+	return true, nil
+}
+
+// report reads the lock once more and says who holds it; nil when it is gone.
+func (k locker) report(name, path string) (*HeldError, error) {
+	k.at(pointReport, path)
+	f, err := k.lookOwn(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.close()
+	if f.kind == lockMissing {
+		return nil, nil
+	}
+	return held(name, f, k.abandoned(f)), nil
+}
+
+func held(name string, f lockFile, abandoned bool) *HeldError {
+	return &HeldError{Name: name, Holder: f.holder(abandoned), PID: f.pid}
+}

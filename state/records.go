@@ -6,14 +6,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Stamp is an instant written as ISO-8601 UTC with milliseconds. A text that
-// cannot be read as a date is the zero Stamp ("never"), as in the first format.
-type Stamp struct{ time.Time }
-
-// Millis is an instant as milliseconds since the epoch, as run records keep it.
-// The zero value is written as null.
-type Millis int64
-
 // WorkspaceRecord is workspace.json, version 1.
 type WorkspaceRecord struct {
 	ID        string         `json:"id"`
@@ -33,7 +25,7 @@ type Heartbeat struct {
 	Config     *string        `json:"config"`
 	Version    int            `json:"version"`
 	BootID     string         `json:"bootId,omitempty"`
-	StartTicks uint64         `json:"startTicks,omitempty"`
+	StartTicks uint64         `json:"startTicks,omitzero"`
 	Unknown    jsontext.Value `json:",embed"`
 }
 
@@ -62,15 +54,16 @@ type KeyRecord struct {
 	// Run is the run the latest tick started, "" for a poll that started none.
 	Run string `json:"run,omitempty"`
 	// Failures counts consecutive failed ticks; LastError is the last one's text.
-	Failures  int            `json:"failures,omitempty"`
+	Failures  int            `json:"failures,omitzero"`
 	LastError string         `json:"lastError,omitempty"`
 	Unknown   jsontext.Value `json:",embed"`
 }
 
 // Since is when a key was first seen with the cadence it has now.
 type Since struct {
-	Cadence string `json:"cadence"` // canonical text, see scheduler.Cadence.String
-	At      Stamp  `json:"since"`
+	Cadence string         `json:"cadence"` // canonical text, see scheduler.Cadence.String
+	At      Stamp          `json:"since"`
+	Unknown jsontext.Value `json:",embed"`
 }
 
 // PendingLaunch is a launch a monitor asked for and that has not been started.
@@ -87,12 +80,13 @@ type MonitorRecord struct {
 	Version int `json:"version"`
 	// Files maps a path to the SHA-256 (hex) of its bytes. JSON holds only UTF-8,
 	// so a path that is not is kept with its bad bytes as \xNN and \ doubled.
-	Files   map[string]string `json:"files,omitempty"`
-	Current jsontext.Value    `json:"current,omitempty"` // any JSON value, or the body as a string
+	// An empty map is written, a nil one is not.
+	Files   map[string]string `json:"files,omitzero"`
+	Current jsontext.Value    `json:"current,omitzero"` // any JSON value, or the body as a string
 	// CurrentBase64 marks a body that is not UTF-8: Current is then its base64.
-	CurrentBase64 bool           `json:"currentBase64,omitempty"`
+	CurrentBase64 bool           `json:"currentBase64,omitzero"`
 	Hash          string         `json:"hash,omitempty"`
-	Status        int            `json:"status,omitempty"`
+	Status        int            `json:"status,omitzero"`
 	Pending       *PendingLaunch `json:"pending,omitempty"`
 	Unknown       jsontext.Value `json:",embed"`
 }
@@ -150,14 +144,14 @@ type StepRecord struct {
 	Status     Status         `json:"status"`
 	StartedAt  Millis         `json:"startedAt"`
 	FinishedAt Millis         `json:"finishedAt"`
-	ExitCode   *int           `json:"exitCode,omitempty"`
+	ExitCode   *int           `json:"exitCode,omitzero"`
 	Signal     string         `json:"signal,omitempty"`
 	Error      *RunError      `json:"error,omitempty"`
-	Result     jsontext.Value `json:"result,omitempty"`
+	Result     jsontext.Value `json:"result,omitzero"`
 	Leftover   []string       `json:"leftover,omitempty"` // processes it left behind and we ended: "pid 12 sleep"
-	UserMS     int64          `json:"userMs,omitempty"`
-	SystemMS   int64          `json:"systemMs,omitempty"`
-	MaxRSS     int64          `json:"maxRssBytes,omitempty"`
+	UserMS     int64          `json:"userMs,omitzero"`
+	SystemMS   int64          `json:"systemMs,omitzero"`
+	MaxRSS     int64          `json:"maxRssBytes,omitzero"`
 	Unknown    jsontext.Value `json:",embed"`
 }
 
@@ -175,7 +169,7 @@ type Run struct {
 	Extensions RunExtensions     `json:"extensions"`
 	Snapshot   jsontext.Value    `json:"snapshot"`
 	Timestamps RunTimes          `json:"timestamps"`
-	Links      jsontext.Value    `json:"links,omitempty"`
+	Links      jsontext.Value    `json:"links,omitzero"`
 	Unknown    jsontext.Value    `json:",embed"`
 }
 
@@ -195,14 +189,14 @@ type RunFile struct {
 	Version     int              `json:"version"`
 	PID         int              `json:"pid"`
 	BootID      string           `json:"bootId,omitempty"`
-	StartTicks  uint64           `json:"startTicks,omitempty"`
+	StartTicks  uint64           `json:"startTicks,omitzero"`
 	Run         Run              `json:"run"`
 	Frames      []jsontext.Value `json:"frames"`
 	Jobs        []jsontext.Value `json:"jobs"`
 	Queue       RunQueue         `json:"queue"`
 	Suspensions []jsontext.Value `json:"suspensions"`
 	Steps       []StepRecord     `json:"steps,omitempty"`
-	Marbles     jsontext.Value   `json:"marbles,omitempty"`
+	Marbles     jsontext.Value   `json:"marbles,omitzero"`
 	Unknown     jsontext.Value   `json:",embed"`
 }
 
@@ -233,8 +227,8 @@ type SlotEntry struct {
 	Reason  string         `json:"reason,omitempty"`
 	Holder  string         `json:"holder,omitempty"`
 	From    Stamp          `json:"from,omitzero"`
-	Count   int            `json:"count,omitempty"`
-	More    bool           `json:"more,omitempty"`
+	Count   int            `json:"count,omitzero"`
+	More    bool           `json:"more,omitzero"`
 	Unknown jsontext.Value `json:",embed"`
 }
 

@@ -1,51 +1,136 @@
 package state
 
-import "time"
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
 
-// NewRunID returns "rn-" and a lower-case ULID for the instant, with entropy from crypto/rand.
-func NewRunID(now time.Time) string { panic("todo") }
+	"github.com/go-json-experiment/json/jsontext"
+)
 
 // Run reads one run file. A missing file is [fs.ErrNotExist]; a damaged one, or a
 // version we do not know, is an error that names the file.
-func (w *Workspace) Run(id string) (*RunFile, error) { panic("todo") }
+func (w *Workspace) Run(id string) (*RunFile, error) {
+	path, err := w.recordPath("run id", runsDir, id)
+	if err != nil {
+		return nil, err
+	}
+	var f RunFile
+	if err := readRecord(path, &f); err != nil {
+		return nil, err
+	}
+	if err := checkRun(path, id, f.Run.ID, f.Run.Status); err != nil {
+		return nil, err
+	}
+	return &f, nil
+}
+
+// checkRun is what a run file must say of itself.
+func checkRun(path, want, got string, status Status) error {
+	var err error
+	switch {
+	case got == "":
+		err = errors.New("run is missing")
+	case got != want:
+		err = fmt.Errorf("it holds run %q", got)
+	case !status.known():
+		err = fmt.Errorf("run has the unknown status %q", string(status))
+	default:
+		return nil
+	}
+	return &DamagedError{path, err}
+}
+
+func (s Status) known() bool {
+	return s.Settled() || s == Queued || s == Running || s == Suspended
+}
 
 // CreateRun writes a run file that must not exist yet ([fs.ErrExist] otherwise).
-func (w *Workspace) CreateRun(f *RunFile) error { panic("todo") }
+// Like WriteRun it stamps the owner.
+func (w *Workspace) CreateRun(f *RunFile) error {
+	how := w.writer()
+	how.fresh = true
+	return w.writeRun(how, f)
+}
 
 // WriteRun replaces a run file durably; of a settled run it then also appends to
-// the index. It stamps PID, BootID and StartTicks with this process.
-func (w *Workspace) WriteRun(f *RunFile) error { panic("todo") }
-
-// RunList is the history of a workspace, newest first.
-type RunList struct {
-	Runs  []RunSummary
-	Total int // all run files there are, before filters
-	// Damaged names the run files that cannot be read, with why.
-	Damaged []error
+// the index. It stamps PID, BootID and StartTicks with this process, and fills in
+// the members that the first format requires.
+func (w *Workspace) WriteRun(f *RunFile) error {
+	return w.writeRun(w.writer(), f)
 }
 
-// RunQuery selects runs. Zero values select everything.
-type RunQuery struct {
-	Limit    int    // at most this many; 0 is all
-	Before   string // only runs with a smaller id (paging)
-	Name     string // workflow
-	Key      string
-	Statuses []Status
-	Since    time.Time // created at or after
+func (w *Workspace) writeRun(how writer, f *RunFile) error {
+	path, err := w.recordPath("run id", runsDir, f.Run.ID)
+	if err != nil {
+		return err
+	}
+	if err := checkRun(path, f.Run.ID, f.Run.ID, f.Run.Status); err != nil {
+		return fmt.Errorf("cannot write %s: run has the unknown status %q", path, string(f.Run.Status))
+	}
+	self := Self()
+	f.PID, f.BootID, f.StartTicks = self.PID, self.BootID, self.StartTicks
+	f.complete()
+	if err := w.save(how, path, f); err != nil {
+		return err
+	}
+	if f.Run.Status.Settled() {
+		// The run is safe; a line that cannot be written costs one read of its file.
+		s := f.Summary()
+		_ = w.appendIndex(appendIndexLine(nil, &s))
+	}
+	return nil
 }
 
-// Runs lists runs, newest first. Settled runs come from the index where it has
-// them, the others from their files. A page of 50 of 100,000 is read well under 100 ms.
-func (w *Workspace) Runs(q RunQuery) (*RunList, error) { panic("todo") }
+// complete fills in what a reader of the first format requires: it refuses a run
+// without its queue, and reads objects and arrays where we have nothing to say.
+func (f *RunFile) complete() {
+	const queue = "marbles"
+	f.Version = 2
+	r, q := &f.Run, &f.Queue
+	q.ID = cmp.Or(q.ID, r.QueueID, queue)
+	r.QueueID = cmp.Or(r.QueueID, q.ID)
+	q.Name = cmp.Or(q.Name, q.ID)
+	q.Status = cmp.Or(q.Status, "active")
+	q.CreatedAt = cmp.Or(q.CreatedAt, r.Timestamps.CreatedAt)
+	for _, object := range []*jsontext.Value{&r.Metadata, &r.Snapshot, &q.Extensions} {
+		if *object == nil {
+			*object = jsontext.Value("{}")
+		}
+	}
+	// Nil slices and maps are written as [] and {}, other nil values as null.
+}
 
 // Unsettled reads every run file that the index does not know to be settled and
-// that is not settled. Damaged files are returned as errors beside the rest.
-func (w *Workspace) Unsettled() (files []*RunFile, damaged []error, err error) { panic("todo") }
-
-// RebuildIndex writes the index afresh from the run files where it is missing,
-// stale or mostly dead lines.
-func (w *Workspace) RebuildIndex() error { panic("todo") }
-
-// FindRun resolves a run id given whole, or by a unique prefix or suffix, with or
-// without "rn-". An ambiguous text is an error that lists up to five matches.
-func (w *Workspace) FindRun(text string) (string, error) { panic("todo") }
+// that is not settled, oldest first. Damaged files are returned as errors beside the rest.
+func (w *Workspace) Unsettled() (files []*RunFile, damaged []error, err error) {
+	ids, x, err := w.runIDs()
+	if err != nil {
+		return nil, nil, err
+	}
+	ids = slices.DeleteFunc(ids, x.has)
+	slices.Sort(ids)
+	read := make([]*RunFile, len(ids))
+	errs := make([]error, len(ids))
+	each(len(ids), func(i int) {
+		f, err := w.Run(ids[i])
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // deleted since it was listed
+		case err != nil:
+			errs[i] = err
+		case !f.Run.Status.Settled():
+			read[i] = f
+		}
+	})
+	for i, f := range read {
+		if f != nil {
+			files = append(files, f)
+		}
+		if errs[i] != nil {
+			damaged = append(damaged, errs[i])
+		}
+	}
+	return files, damaged, nil
+}

@@ -1,10 +1,237 @@
 package state
 
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+)
+
 // WriteFile replaces path with data, durably: it survives power loss once it
 // returned, and a crash leaves the old file or the new one.
 //
 //	open(dir/.<name>.<pid>-<random>.tmp, O_EXCL, 0600); write; fsync; close
 //	rename(tmp, path); fsync(dir)
 //
-// The temporary file is removed when anything before the rename fails.
-func WriteFile(path string, data []byte) error { panic("todo") }
+// The temporary file is removed when anything before the rename fails. An error
+// after the rename means that the new file is there but may not survive power loss.
+func WriteFile(path string, data []byte) error {
+	return writer{fs: osFiles{}}.write(path, data)
+}
+
+// files is what a write needs of the file system; tests put faults and recorders
+// in its place.
+type files interface {
+	open(name string, flag int, perm fs.FileMode) (handle, error)
+	rename(from, to string) error    // replaces to
+	renameNew(from, to string) error // fails with fs.ErrExist where to exists
+	remove(name string) error
+}
+
+// handle is an open file or directory.
+type handle interface {
+	io.Writer
+	Sync() error
+	Close() error
+}
+
+// osFiles is the real file system.
+type osFiles struct{}
+
+func (osFiles) open(name string, flag int, perm fs.FileMode) (handle, error) {
+	f, err := os.OpenFile(name, flag, perm)
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+func (osFiles) rename(from, to string) error    { return os.Rename(from, to) }
+func (osFiles) renameNew(from, to string) error { return renameNew(from, to) }
+func (osFiles) remove(name string) error        { return os.Remove(name) }
+
+// writer is one way to write a snapshot. The zero options are those of [WriteFile].
+type writer struct {
+	fs    files
+	fresh bool                   // the path must not exist yet
+	lazy  bool                   // atomic only: no fsync at all
+	sync  func(dir string) error // how to fsync the directory; nil does it alone
+}
+
+// write is the only place that creates, fills and renames a temporary file.
+func (w writer) write(path string, data []byte) error {
+	tmp := tempName(path)
+	f, err := w.fs.open(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return writeError(path, "create", err)
+	}
+	step, err := w.fill(f, data)
+	if err == nil {
+		step, err = "rename", w.move(tmp, path)
+	}
+	if err != nil {
+		// The old file is whole; what could not be finished must not stay behind
+		// and fill the disk further.
+		_ = w.fs.remove(tmp)
+		return writeError(path, step, err)
+	}
+	if w.lazy {
+		return nil
+	}
+	// Only now is the new name in the directory, so only now can its fsync keep it.
+	sync := w.sync
+	if sync == nil {
+		sync = func(dir string) error { return syncDir(w.fs, dir) }
+	}
+	if err := sync(filepath.Dir(path)); err != nil {
+		return writeError(path, "sync directory", err)
+	}
+	return nil
+}
+
+// fill writes, syncs and closes the temporary file. The data must be on the disk
+// before the rename: otherwise power loss can leave the new name with old or no bytes.
+func (w writer) fill(f handle, data []byte) (step string, err error) {
+	if _, err := f.Write(data); err != nil {
+		_ = f.Close()
+		return "write", err
+	}
+	if !w.lazy {
+		// A failed fsync may have dropped the dirty pages, so it is never tried again.
+		if err := f.Sync(); err != nil {
+			_ = f.Close()
+			return "sync", err
+		}
+	}
+	return "close", f.Close()
+}
+
+func (w writer) move(tmp, path string) error {
+	if w.fresh {
+		return w.fs.renameNew(tmp, path)
+	}
+	return w.fs.rename(tmp, path)
+}
+
+// maxTempStem keeps a temporary name within the 255 bytes of a file name.
+const maxTempStem = 200
+
+const tempExt = ".tmp"
+
+// tempName is a new name beside path: .<name>.<pid>-<random>.tmp. The pid lets
+// [Workspace.Sweep] see whether its writer still lives.
+func tempName(path string) string {
+	dir, name := filepath.Split(path)
+	if len(name) > maxTempStem {
+		name = name[:maxTempStem]
+	}
+	b := make([]byte, 0, len(dir)+len(name)+48)
+	b = append(b, dir...)
+	b = append(b, '.')
+	b = append(b, name...)
+	b = append(b, '.')
+	b = strconv.AppendInt(b, int64(os.Getpid()), 10)
+	b = append(b, '-')
+	b = strconv.AppendUint(b, rand.Uint64(), 36)
+	return string(append(b, tempExt...))
+}
+
+// syncDir makes the names in a directory durable. A file system that cannot fsync a
+// directory at all (EINVAL, ENOTSUP) gives no better promise, and is not an error.
+func syncDir(fs files, dir string) error {
+	d, err := fs.open(dir, os.O_RDONLY, 0)
+	if err != nil {
+		return err
+	}
+	err = d.Sync()
+	_ = d.Close() // nothing was written through it
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) {
+		return nil
+	}
+	return err
+}
+
+// writeError names the file and the step, without the temporary name.
+func writeError(path, step string, err error) error {
+	return fmt.Errorf("cannot write %s: %s: %w", path, step, bare(err))
+}
+
+// bare is the cause inside an error of package os, which repeats the path.
+func bare(err error) error {
+	var path *fs.PathError
+	var link *os.LinkError
+	var call *os.SyscallError
+	switch {
+	case errors.As(err, &path):
+		return path.Err
+	case errors.As(err, &link):
+		return link.Err
+	case errors.As(err, &call):
+		return call.Err
+	}
+	return err
+}
+
+// dirSyncs lets concurrent writers into one directory share an fsync. Its zero
+// value is ready.
+type dirSyncs struct {
+	mu   sync.Mutex
+	dirs map[string]*dirSync // by directory; as many as a workspace has
+}
+
+func (s *dirSyncs) sync(fs files, dir string) error {
+	s.mu.Lock()
+	d := s.dirs[dir]
+	if d == nil {
+		if s.dirs == nil {
+			s.dirs = make(map[string]*dirSync)
+		}
+		d = new(dirSync)
+		s.dirs[dir] = d
+	}
+	s.mu.Unlock()
+	return d.sync(fs, dir)
+}
+
+// dirSync is the group commit of one directory. Whoever joins a round has renamed
+// already, and a round's fsync begins only after it is closed to newcomers: so one
+// fsync that began after a rename stands for it.
+type dirSync struct {
+	turn sync.Mutex // held by the fsync that is under way
+
+	mu   sync.Mutex // guards next
+	next *syncRound // the round that has not begun, nil for none
+}
+
+type syncRound struct {
+	done chan struct{} // closed when err is set
+	err  error
+}
+
+func (d *dirSync) sync(fs files, dir string) error {
+	d.mu.Lock()
+	round := d.next
+	if round != nil {
+		d.mu.Unlock()
+		<-round.done
+		return round.err
+	}
+	round = &syncRound{done: make(chan struct{})}
+	d.next = round
+	d.mu.Unlock()
+
+	d.turn.Lock()
+	d.mu.Lock()
+	d.next = nil
+	d.mu.Unlock()
+	round.err = syncDir(fs, dir)
+	d.turn.Unlock()
+	close(round.done)
+	return round.err
+}

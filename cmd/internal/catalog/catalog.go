@@ -2,29 +2,23 @@
 //
 // Reading is strict: unknown keys, wrong types and everything else that design §3 calls an error is reported, all
 // at once, with file, line, column, dotted path and the nearest valid name. A catalog that loaded is complete and valid.
+//
+// Files are read side by side, each turned into its workflows, schedules and monitors at once, so that the YAML of one
+// file can go before the next is read; equal cadences are shared. Then one pass over all of them looks at names:
+// references, keys, and what needs the neighbours.
 package catalog
 
 import (
+	"iter"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"marbles/cmd/internal/strict"
 	"marbles/monitor"
 	"marbles/runner"
 	"marbles/scheduler"
 )
-
-// Source is where definitions come from and whose they are.
-type Source struct {
-	Workspace string // project directory, absolute, symbolic links resolved
-	Path      string // the folder or single file that holds the definitions
-}
-
-// Locate resolves a --source value: "" is ./.foundry/marbles of cwd or of its nearest parent that has one, else
-// cwd itself (design §3; spec §1: with no source found the root is the working directory, and the catalog is empty).
-// A folder is its own workspace, a file's folder is its workspace; but a source that is, or lies in, a .foundry/marbles folder
-// belongs to the project above it. A path that does not exist is an error with a hint.
-func Locate(path, cwd string) (Source, error) { panic("todo") }
 
 // Options are how to load.
 type Options struct {
@@ -38,29 +32,67 @@ type Options struct {
 // Catalog is what the definition files of one workspace declare.
 type Catalog struct {
 	Sources   []Source
-	Files     []string // in reading order
+	Files     []string // absolute, in reading order
 	Workflows []*Workflow
 	Schedules []*Schedule
 	Monitors  []*Monitor
 	Warnings  []Diagnostic
-}
 
-// Load reads one or more sources of one workspace as one catalog. On error the error is Diagnostics (all of them).
-func Load(sources []Source, o Options) (*Catalog, error) { panic("todo") }
+	workflows map[string]*Workflow
+	keys      map[string]int // an index into Schedules, or ^index into Monitors
+}
 
 // Workflow finds a workflow by name, Schedule and Monitor find a key; nil where there is none.
-func (c *Catalog) Workflow(name string) *Workflow { panic("todo") }
-func (c *Catalog) Schedule(key string) *Schedule  { panic("todo") }
-func (c *Catalog) Monitor(key string) *Monitor    { panic("todo") }
+func (c *Catalog) Workflow(name string) *Workflow { return c.workflows[name] }
+
+// Schedule finds a schedule by key; nil where there is none.
+func (c *Catalog) Schedule(key string) *Schedule {
+	if i, ok := c.keys[key]; ok && i >= 0 {
+		return c.Schedules[i]
+	}
+	return nil
+}
+
+// Monitor finds a monitor by key; nil where there is none.
+func (c *Catalog) Monitor(key string) *Monitor {
+	if i, ok := c.keys[key]; ok && i < 0 {
+		return c.Monitors[^i]
+	}
+	return nil
+}
 
 // Nearest is the known workflow name or key that is most like text, "" where none is near.
-func (c *Catalog) Nearest(text string) string { panic("todo") }
+func (c *Catalog) Nearest(text string) string { return strict.Nearest(text, c.names()) }
 
-// Position is where something is declared.
-type Position struct {
-	File         string
-	Line, Column int
+// names ranges over workflow names and keys, in catalog order.
+func (c *Catalog) names() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, w := range c.Workflows {
+			if !yield(w.Name) {
+				return
+			}
+		}
+		for _, s := range c.Schedules {
+			if !yield(s.Key) {
+				return
+			}
+		}
+		for _, m := range c.Monitors {
+			if !yield(m.Key) {
+				return
+			}
+		}
+	}
 }
+
+// Position is where something is declared. Its file is relative to the workspace where it lies in it, else absolute.
+type Position = strict.Position
+
+// Diagnostic is one error or warning.
+type Diagnostic = strict.Diagnostic
+
+// Diagnostics are all errors of a catalog, by file, line and column.
+type Diagnostics = strict.Diagnostics
 
 // Workflow is a declared workflow, ready to be launched.
 type Workflow struct {
@@ -88,7 +120,7 @@ type Monitor struct {
 	Cadence    scheduler.Cadence
 	Jitter     time.Duration
 	Enabled    bool
-	Timeout    time.Duration // for one look
+	Timeout    time.Duration // for one look; 0: the source's default
 	Silent     bool          // baseline: silent
 	// Handler is a workflow of one step made from `do`, named by the key; nil where there is only `start`.
 	Handler  *runner.Workflow
@@ -96,18 +128,3 @@ type Monitor struct {
 	Input    jsontext.Value // literal input of that launch; nil for none
 	Position Position
 }
-
-// Diagnostic is one error or warning.
-type Diagnostic struct {
-	Position
-	Path    string // dotted, as schedules[0].every; a name with a dot in it is quoted
-	Message string
-	Nearest string // the nearest valid name, for "did you mean"
-}
-
-func (d Diagnostic) String() string { panic("todo") }
-
-// Diagnostics are all errors of a catalog, by file, line and column.
-type Diagnostics []Diagnostic
-
-func (d Diagnostics) Error() string { panic("todo") }

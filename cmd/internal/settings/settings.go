@@ -1,23 +1,28 @@
 // Package settings holds the service's settings: flag, then MARBLES_*, then file, then default.
 //
-// viper reads them, scalars only (it folds the case of keys and splits them on dots), plus the one list, sources.
+// viper decides which layer wins, scalars only (it folds the case of keys and splits them on dots), plus the one list,
+// sources. Every value is read and checked by us before viper gets it: a settings file is strict YAML, and an unknown
+// key or a mistyped value is an error with its place, in a layer that is overridden, too.
 package settings
 
 import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"github.com/spf13/viper"
+
+	"marbles/cmd/internal/strict"
 )
 
 // Settings are what the service and the commands run by. Each field's key is documented at its
 // declaration in keys.go, which is the only list of them.
 type Settings struct {
-	File        string // the settings file that was read, "" for none
-	Sources     []string
-	State       string // state root, absolute
-	Artifacts   string // artifact root, absolute
-	LogLevel    string // debug | info | warn | error
-	LogFormat   string // auto | journal | text | json
+	File        string   // the settings file that was read, absolute, "" for none
+	Sources     []string // absolute; none: the caller looks for a project's folder
+	State       string   // state root, absolute
+	Artifacts   string   // artifact root, absolute
+	LogLevel    string   // debug | info | warn | error
+	LogFormat   string   // auto | journal | text | json
 	Concurrency int
 	Grace       time.Duration
 	Drain       time.Duration
@@ -41,11 +46,65 @@ type Options struct {
 }
 
 // AddFlags declares --source, --state, --artifacts, --config, --log-level, --log-format and the settings that have a flag.
-func AddFlags(fs *pflag.FlagSet) { panic("todo") }
+func AddFlags(fs *pflag.FlagSet) {
+	for _, k := range keys {
+		switch {
+		case k.flag == "":
+		case k.kind == paths:
+			fs.StringArray(k.flag, nil, k.usage())
+		default:
+			fs.String(k.flag, "", k.usage())
+		}
+	}
+	fs.String(configFlag, "", "`file` with the settings")
+}
 
 // Load reads the settings. An unknown or mistyped key, flag value or variable's value is an error that names the
-// place; unknown MARBLES_* variables are ignored.
-func Load(o Options) (*Settings, error) { panic("todo") }
+// place (strict.Diagnostics, all of them); unknown MARBLES_* variables are ignored, and so are empty ones.
+func Load(o Options) (*Settings, error) {
+	l := loader{Options: o, env: environment(o.Env), v: viper.New()}
+	file := l.file()
+	l.layers(file)
+	if len(l.errors) > 0 {
+		return nil, l.errors
+	}
+	s := &Settings{
+		File:        file,
+		Sources:     l.v.GetStringSlice("sources"),
+		LogLevel:    l.v.GetString("log_level"),
+		LogFormat:   l.v.GetString("log_format"),
+		Concurrency: l.v.GetInt("concurrency"),
+		Grace:       l.v.GetDuration("grace"),
+		Drain:       l.v.GetDuration("drain"),
+	}
+	for i, source := range s.Sources {
+		s.Sources[i] = l.absolute(source, o.Cwd) // flags; the other layers are absolute already
+	}
+	if len(s.Sources) == 0 {
+		s.Sources = defaultSources(file)
+	}
+	if err := l.roots(s); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
 
-// Document is the reference of all keys, as a Markdown table; docs/settings.md holds it and a test compares.
-func Document() string { panic("todo") }
+// defaultSources are the sources where none are given: the packaged system service has its own folder.
+func defaultSources(file string) []string {
+	if file == systemFile {
+		return []string{systemSources}
+	}
+	return nil
+}
+
+// loader reads the layers.
+type loader struct {
+	Options
+	env    map[string]string
+	v      *viper.Viper
+	errors strict.Diagnostics
+}
+
+func (l *loader) fail(place, message string) {
+	l.errors = append(l.errors, strict.Diagnostic{Position: strict.Position{File: place}, Message: message})
+}

@@ -1,0 +1,177 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"marbles/cmd/internal/catalog"
+	"marbles/cmd/internal/settings"
+	"marbles/state"
+)
+
+// Env is the process a command runs in, so that nothing below reaches for it by itself.
+type Env struct {
+	Args   []string // without the program's name
+	Env    []string
+	Stdin  io.Reader
+	Stdout io.Writer
+	Stderr io.Writer
+	Cwd    string
+	Home   string
+	Euid   int
+}
+
+// Process is the Env of this process.
+func Process() Env {
+	cwd, _ := os.Getwd()
+	home, _ := os.UserHomeDir()
+	return Env{
+		Args:   os.Args[1:],
+		Env:    os.Environ(),
+		Stdin:  os.Stdin,
+		Stdout: os.Stdout,
+		Stderr: os.Stderr,
+		Cwd:    cwd,
+		Home:   home,
+		Euid:   os.Geteuid(),
+	}
+}
+
+// app is what the commands share.
+type app struct {
+	Env
+	dryRun bool
+	root   *cobra.Command
+}
+
+// Main runs the command line and returns the exit code.
+func Main(env Env) int {
+	a := &app{Env: env}
+	a.root = newRoot(a)
+	a.root.SetArgs(env.Args)
+	a.root.SetIn(env.Stdin)
+	a.root.SetOut(env.Stdout)
+	a.root.SetErr(env.Stderr)
+	err := a.root.ExecuteContext(context.Background())
+	return a.exit(err)
+}
+
+func newRoot(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "marbles",
+		Short: "Decide when work runs, notice what changed, run it, and never lose track of it",
+		Long: `marbles runs workflows on schedules and on changes of files and URLs, and keeps every run
+in plain files. "marbles run" (or "marbles" alone) is the service; "marbles roll KEY" is one tick, now.
+
+` + exitCodesHelp(),
+		Args:                       cobra.ArbitraryArgs,
+		SilenceErrors:              true,
+		SilenceUsage:               true,
+		SuggestionsMinimumDistance: 2,
+		Version:                    version(),
+	}
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetVersionTemplate("marbles {{.Version}}\n")
+	settings.AddFlags(root.PersistentFlags())
+	root.PersistentFlags().BoolVar(&a.dryRun, "dry-run", false, "write nothing under the state root or the artifact root (run and roll still execute commands)")
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return usageError(c, err)
+	})
+	run := newRun(a)
+	root.RunE = func(c *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return unknownCommand(c, args[0])
+		}
+		return run.RunE(c, nil)
+	}
+	root.AddCommand(
+		run, newRoll(a),
+		newList(a), newCheck(a), newNext(a),
+		newStatus(a), newRuns(a), newShow(a), newWatch(a),
+		newInit(a), newService(a), newCompletion(a), newVersion(a),
+	)
+	return root
+}
+
+// settings reads the settings for a command.
+func (a *app) settings(c *cobra.Command, use settings.Options) (*settings.Settings, error) {
+	use.Flags, use.Env, use.Home, use.Cwd, use.Euid = c.Flags(), a.Env.Env, a.Home, a.Cwd, a.Euid
+	s, err := settings.Load(use)
+	if err != nil {
+		return nil, &codedError{code: exitUsage, err: err}
+	}
+	return s, nil
+}
+
+// reader opens the state root for reading, which creates nothing.
+func (a *app) reader(c *cobra.Command) (*settings.Settings, *state.Root, error) {
+	s, err := a.settings(c, settings.Options{Reader: true})
+	if err != nil {
+		return nil, nil, err
+	}
+	root, err := state.OpenReader(s.State)
+	return s, root, err
+}
+
+// writer opens the state root for writing, or a throw-away one for a dry run.
+func (a *app) writer(s *settings.Settings) (root *state.Root, done func() error, err error) {
+	if a.dryRun {
+		return state.OpenTemporary()
+	}
+	root, err = state.Open(s.State)
+	return root, func() error { return nil }, err
+}
+
+// catalogs reads the definitions of every source, one catalog for each workspace. Readers are exempt from the rule
+// about files that others may write.
+func (a *app) catalogs(s *settings.Settings, running bool) ([]*catalog.Catalog, error) {
+	return catalog.LoadAll(s.Sources, a.Cwd, catalog.Options{Running: running, Now: time.Now(), Local: time.Local})
+}
+
+// here is the workspace of the first source, "" where it cannot be told.
+func (a *app) here(s *settings.Settings) string {
+	path := ""
+	if len(s.Sources) > 0 {
+		path = s.Sources[0]
+	}
+	src, err := catalog.Locate(path, a.Cwd)
+	if err != nil {
+		return ""
+	}
+	return src.Workspace
+}
+
+// interrupt returns a context that ends with SIGINT or SIGTERM.
+func interrupt(ctx context.Context) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+}
+
+// version is the module's version, as the build recorded it.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" || info.Main.Version == "(devel)" {
+		return "devel"
+	}
+	return info.Main.Version
+}
+
+func (a *app) log(s *settings.Settings) *slog.Logger {
+	return newLogger(a.Stderr, s.LogFormat, s.LogLevel, a.getenv)
+}
+
+func (a *app) getenv(name string) string {
+	for i := len(a.Env.Env) - 1; i >= 0; i-- {
+		if v := a.Env.Env[i]; len(v) > len(name) && v[len(name)] == '=' && v[:len(name)] == name {
+			return v[len(name)+1:]
+		}
+	}
+	return ""
+}

@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"marbles/cmd/internal/settings"
+	"marbles/state"
+)
+
+func newCompletion(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "completion bash|zsh|fish",
+		Short: "Print a completion script for a shell",
+		Long: `Print a completion script for a shell. Keys, workflows and run ids are completed too.
+
+  bash: marbles completion bash > /etc/bash_completion.d/marbles
+  zsh:  marbles completion zsh > "${fpath[1]}/_marbles"
+  fish: marbles completion fish > ~/.config/fish/completions/marbles.fish`,
+		ValidArgs: []string{"bash", "zsh", "fish"},
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usage("completion takes one shell: bash, zsh or fish")
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			switch args[0] {
+			case "bash":
+				return a.root.GenBashCompletionV2(a.Stdout, true)
+			case "zsh":
+				return a.root.GenZshCompletion(a.Stdout)
+			case "fish":
+				return a.root.GenFishCompletion(a.Stdout, true)
+			}
+			return usage("unknown shell %q (want bash, zsh or fish)", args[0])
+		},
+	}
+}
+
+type completer = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective)
+
+// completeNames completes keys, and workflows too where asked. Broken definitions complete to nothing.
+func (a *app) completeNames(workflows bool) completer {
+	return func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		s, err := a.settings(c, settings.Options{Reader: true})
+		if err != nil || len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		catalogs, err := a.catalogs(s, false)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var names []string
+		for _, cat := range catalogs {
+			for _, sch := range cat.Schedules {
+				names = append(names, sch.Key+"\t"+sch.Cadence.String())
+			}
+			for _, m := range cat.Monitors {
+				names = append(names, m.Key+"\t"+m.Source.String())
+			}
+			for _, w := range cat.Workflows {
+				if workflows {
+					names = append(names, w.Name+"\t"+w.Describe)
+				}
+			}
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeRuns completes the newest run ids.
+func (a *app) completeRuns(c *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	_, root, err := a.reader(c)
+	if err != nil || len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	workspaces, err := root.Workspaces()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var ids []string
+	for _, ws := range workspaces {
+		list, err := ws.Runs(state.RunQuery{Limit: 20})
+		if err != nil {
+			continue
+		}
+		for _, r := range list.Runs {
+			if strings.HasPrefix(r.ID, prefix) {
+				ids = append(ids, r.ID+"\t"+r.Name+" "+string(r.Status))
+			}
+		}
+	}
+	return ids, cobra.ShellCompDirectiveNoFileComp
+}
+
+func (a *app) completeRunsAndKeys(c *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	ids, directive := a.completeRuns(c, args, prefix)
+	names, _ := a.completeNames(false)(c, args, prefix)
+	return append(names, ids...), directive
+}

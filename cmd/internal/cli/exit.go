@@ -1,0 +1,117 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"marbles/cmd/internal/catalog"
+	"marbles/cmd/internal/service"
+	"marbles/state"
+)
+
+// Exit codes: the interface of every command.
+const (
+	exitDone  = 0
+	exitRun   = 1
+	exitUsage = 2
+	exitState = 3
+)
+
+// exitCodes is the one table of them: help and docs are made from it.
+var exitCodes = [...]struct {
+	code int
+	text string
+}{
+	{exitDone, "done, or skipped because another process holds the key"},
+	{exitRun, "the run failed, was cancelled or interrupted; or a second service was refused"},
+	{exitUsage, "usage or definition error, or an unknown key or run"},
+	{exitState, "the state root could not be used"},
+}
+
+func exitCodesHelp() string {
+	var b strings.Builder
+	b.WriteString("Exit codes:\n")
+	for _, e := range exitCodes {
+		fmt.Fprintf(&b, "  %d  %s\n", e.code, e.text)
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// codedError is an error with its exit code.
+type codedError struct {
+	code int
+	err  error
+}
+
+func (e *codedError) Error() string { return e.err.Error() }
+func (e *codedError) Unwrap() error { return e.err }
+
+// errSilent fails a command that has said everything already.
+var errSilent = errors.New("")
+
+func usage(format string, args ...any) error {
+	return &codedError{code: exitUsage, err: fmt.Errorf(format, args...)}
+}
+
+func usageError(c *cobra.Command, err error) error {
+	return state.Hint(&codedError{code: exitUsage, err: err}, c.CommandPath()+" --help")
+}
+
+func unknownCommand(c *cobra.Command, name string) error {
+	err := usage("unknown command %q", name)
+	if near := c.SuggestionsFor(name); len(near) > 0 {
+		return state.Hint(err, "did you mean "+c.CommandPath()+" "+near[0]+"?")
+	}
+	return state.Hint(err, c.CommandPath()+" --help")
+}
+
+// code maps an error to its exit code.
+func code(err error) int {
+	var coded *codedError
+	var diags catalog.Diagnostics
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.As(err, &coded):
+		return coded.code
+	case errors.As(err, &diags):
+		return exitUsage
+	case errors.Is(err, state.ErrRoot):
+		return exitState
+	case errors.Is(err, service.ErrSecond):
+		return exitRun
+	}
+	return exitRun
+}
+
+// exit prints an error as a person reads it and returns the exit code.
+func (a *app) exit(err error) int {
+	if err == nil {
+		return exitDone
+	}
+	var diags catalog.Diagnostics
+	switch text := err.Error(); {
+	case errors.As(err, &diags):
+		for _, d := range diags {
+			fmt.Fprintln(a.Stderr, d.String())
+		}
+		fmt.Fprintf(a.Stderr, "marbles: cannot use the definitions: %s\n", count(len(diags), "error"))
+	case text != "":
+		fmt.Fprintf(a.Stderr, "marbles: %s\n", text)
+	}
+	var hint interface{ Hint() string }
+	if errors.As(err, &hint) && hint.Hint() != "" {
+		fmt.Fprintf(a.Stderr, "hint: %s\n", hint.Hint())
+	}
+	return code(err)
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -1,0 +1,94 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"marbles/cmd/internal/service"
+	"marbles/cmd/internal/settings"
+	"marbles/state"
+)
+
+func newRun(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "run",
+		Short: "Run the service: every trigger of every source, until SIGTERM",
+		Long: `Run the service: every trigger of every source, until SIGTERM.
+
+SIGTERM and SIGINT drain: nothing new starts, what runs gets the drain time, then is cancelled; a second
+signal cuts that short. SIGHUP reads the definitions again, all or nothing.`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usage("run takes no name. To run one now: marbles roll %s", args[0])
+			}
+			return nil
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(c *cobra.Command, _ []string) (err error) {
+			s, err := a.settings(c, settings.Options{Service: true})
+			if err != nil {
+				return err
+			}
+			root, done, err := a.writer(s)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, done()) }()
+			log := a.log(s)
+			if a.dryRun {
+				log.Warn("dry run: nothing is written under the state root, but commands are executed")
+			}
+			stop, kill, reload, release := signals()
+			defer release()
+			err = service.Run(context.Background(), service.Options{
+				Settings: s, Cwd: a.Cwd, Root: root, Env: a.Env.Env, DryRun: a.dryRun, Log: log,
+				Stop: stop, Kill: kill, Reload: reload,
+			})
+			if errors.Is(err, service.ErrSecond) {
+				return state.Hint(err, "stop it first, or send it SIGHUP to read the definitions again")
+			}
+			return err
+		},
+	}
+}
+
+// signals turns SIGTERM and SIGINT into stop (the first) and kill (the second), and SIGHUP into reload.
+func signals() (stop, kill, reload <-chan struct{}, release func()) {
+	stopped, killed, reloads := make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
+	in := make(chan os.Signal, 4)
+	signal.Notify(in, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	quit, ended := make(chan struct{}), make(chan struct{})
+	go func() { // waited for by release
+		defer close(ended)
+		n := 0
+		for {
+			select {
+			case <-quit:
+				return
+			case sig := <-in:
+				if sig == syscall.SIGHUP {
+					select {
+					case reloads <- struct{}{}:
+					default: // one is waiting already and will see what this one means
+					}
+					continue
+				}
+				if n++; n == 1 {
+					close(stopped)
+				} else if n == 2 {
+					close(killed)
+				}
+			}
+		}
+	}()
+	return stopped, killed, reloads, func() {
+		signal.Stop(in)
+		close(quit)
+		<-ended
+	}
+}

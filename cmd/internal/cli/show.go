@@ -1,0 +1,244 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/spf13/cobra"
+
+	"marbles/state"
+)
+
+// shownRun is `show <run> --json`: the run file as it is on disk, and where its parts are.
+type shownRun struct {
+	Project  string         `json:"project"`
+	File     string         `json:"file"`
+	Journal  string         `json:"journal"`
+	Orphaned bool           `json:"orphaned"`
+	Run      *state.RunFile `json:"run"`
+}
+
+// shownKey is `show <key> --json`.
+type shownKey struct {
+	Project string            `json:"project"`
+	Key     string            `json:"key"`
+	History *state.KeyRecord  `json:"history"`
+	Holder  string            `json:"holder,omitempty"`
+	Pending jsontext.Value    `json:"pending,omitempty"`
+	Slots   []state.SlotEntry `json:"slots"` // the newest 20, oldest first
+}
+
+func newShow(a *app) *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:               "show <run or key>",
+		Short:             "Show one run, or the history of one key, whole",
+		Args:              oneArg("show", "run id or key"),
+		ValidArgsFunction: a.completeRunsAndKeys,
+		RunE: func(c *cobra.Command, args []string) error {
+			_, root, err := a.reader(c)
+			if err != nil {
+				return err
+			}
+			keys, err := findKey(root, args[0])
+			if err != nil {
+				return err
+			}
+			if len(keys) > 0 {
+				return a.showKeys(keys, asJSON)
+			}
+			ws, id, err := findRun(root, args[0])
+			if err != nil {
+				return err
+			}
+			return a.showRun(ws, id, asJSON)
+		},
+	}
+	jsonFlag(c, &asJSON)
+	return c
+}
+
+func (a *app) showRun(ws *state.Workspace, id string, asJSON bool) error {
+	f, err := ws.Run(id)
+	if err != nil {
+		return unknownRun(id, err)
+	}
+	sum := f.Summary()
+	line := newRunLine(ws, sum)
+	shown := shownRun{
+		Project: ws.Project(), File: filepath.Join(ws.Dir(), "runs", id+".json"),
+		Journal: filepath.Join(ws.Dir(), "output", id+".jsonl"), Orphaned: line.Orphaned, Run: f,
+	}
+	if asJSON {
+		return printJSON(a.Stdout, shown)
+	}
+	p := a.paint(a.Stdout)
+	status := p.status(line.Status)
+	if line.Orphaned {
+		status += " orphaned (pid gone)"
+	}
+	rows := [][]string{
+		{"run", id}, {"workflow", clean(sum.Name, 200)}, {"status", status},
+		{"project", clean(ws.Project(), 300)}, {"trigger", f.Run.Extensions.Trigger},
+		{"key", sum.Key}, {"slot", clock(f.Run.Extensions.Slot.Time)},
+		{"created", clock(sum.Created)}, {"started", clock(sum.Started)}, {"ended", clock(sum.Ended)},
+		{"took", took(sum.Started, sum.Ended)}, {"input", clean(string(f.Run.Input), 500)},
+		{"result", clean(string(f.Run.Output), 500)}, {"pid", fmt.Sprint(f.PID)},
+		{"file", clean(shown.File, 500)}, {"journal", clean(shown.Journal, 500)},
+	}
+	if f.Run.Error != nil {
+		rows = append(rows, []string{"error", clean(f.Run.Error.Message, 500)})
+	}
+	kept := rows[:0]
+	for _, r := range rows {
+		if r[1] != "" && r[1] != "-" {
+			kept = append(kept, r)
+		}
+	}
+	if err := table(a.Stdout, kept); err != nil {
+		return err
+	}
+	if len(f.Steps) == 0 {
+		return nil
+	}
+	fmt.Fprintln(a.Stdout)
+	return printSteps(a, f.Steps)
+}
+
+func printSteps(a *app, steps []state.StepRecord) error {
+	rows := [][]string{{"STEP", "STATUS", "TOOK", "CPU", "MEMORY", ""}}
+	for _, s := range steps {
+		note := ""
+		if s.Error != nil {
+			note = clean(s.Error.Message, 100)
+		}
+		if len(s.Leftover) > 0 {
+			note += " left behind and ended: " + clean(strings.Join(s.Leftover, ", "), 100)
+		}
+		rows = append(rows, []string{
+			clean(s.Name, 40), string(s.Status), took(millis(s.StartedAt), millis(s.FinishedAt)),
+			(time.Duration(s.UserMS+s.SystemMS) * time.Millisecond).String(), fmt.Sprintf("%.1f MiB", float64(s.MaxRSS)/(1<<20)), note,
+		})
+	}
+	return table(a.Stdout, rows)
+}
+
+func millis(m state.Millis) time.Time {
+	if m == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(int64(m))
+}
+
+// foundKey is a key with a history.
+type foundKey struct {
+	ws  *state.Workspace
+	key string
+	rec *state.KeyRecord
+}
+
+// findKey finds the workspaces that have a history of a key.
+func findKey(root *state.Root, key string) ([]foundKey, error) {
+	if state.PlainName("key", key) != nil {
+		return nil, nil
+	}
+	workspaces, err := root.Workspaces()
+	if err != nil {
+		return nil, err
+	}
+	var found []foundKey
+	for _, ws := range workspaces {
+		rec, err := ws.Key(key)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		if rec != nil {
+			found = append(found, foundKey{ws, key, rec})
+		}
+	}
+	return found, nil
+}
+
+func (a *app) showKeys(keys []foundKey, asJSON bool) error {
+	shown := make([]shownKey, 0, len(keys))
+	for _, k := range keys {
+		slots, err := k.ws.Slots(k.key, 20)
+		if err != nil {
+			return err
+		}
+		s := shownKey{Project: k.ws.Project(), Key: k.key, History: k.rec, Slots: append([]state.SlotEntry{}, slots...)}
+		if k.rec.Kind == state.KindMonitor {
+			m, err := k.ws.Monitor(k.key)
+			if err != nil {
+				return err
+			}
+			if m != nil && m.Pending != nil {
+				s.Pending = jsontext.Value(fmt.Sprintf("%q", m.Pending.Workflow))
+			}
+		}
+		shown = append(shown, s)
+	}
+	if asJSON {
+		if len(shown) == 1 {
+			return printJSON(a.Stdout, shown[0])
+		}
+		return printJSON(a.Stdout, shown)
+	}
+	for i, s := range shown {
+		if i > 0 {
+			fmt.Fprintln(a.Stdout)
+		}
+		if err := s.print(a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s shownKey) print(a *app) error {
+	h := s.History
+	rows := [][]string{
+		{"key", s.Key}, {"kind", h.Kind}, {"label", clean(h.Label, 200)}, {"project", clean(s.Project, 300)},
+		{"last status", a.paint(a.Stdout).status(h.LastStatus)}, {"last start", clock(h.LastStart.Time)},
+		{"last finish", clock(h.LastFinish.Time)}, {"last slot", clock(h.Slot.Time)}, {"next due", clock(h.NextDue.Time)},
+		{"last run", h.Run}, {"last error", clean(h.LastError, 500)}, {"pending launch", string(s.Pending)},
+	}
+	if h.Failures > 0 {
+		rows = append(rows, []string{"failures", fmt.Sprintf("%d in a row", h.Failures)})
+	}
+	kept := rows[:0]
+	for _, r := range rows {
+		if r[1] != "" && r[1] != "-" {
+			kept = append(kept, r)
+		}
+	}
+	if err := table(a.Stdout, kept); err != nil || len(s.Slots) == 0 {
+		return err
+	}
+	fmt.Fprintln(a.Stdout)
+	out := [][]string{{"SLOT", "ENDED AS", "RUN", ""}}
+	for _, e := range s.Slots {
+		what := string(e.Outcome)
+		if e.Count > 1 {
+			what = fmt.Sprintf("%s ×%d", what, e.Count)
+			if e.More {
+				what += "+"
+			}
+		}
+		note := clean(e.Reason, 100)
+		if e.Holder != "" {
+			note += " (" + clean(e.Holder, 80) + ")"
+		}
+		run := e.Run
+		if run == "" {
+			run = "-"
+		}
+		out = append(out, []string{clock(e.Slot.Time), what, run, note})
+	}
+	return table(a.Stdout, out)
+}

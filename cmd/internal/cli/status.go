@@ -1,0 +1,270 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"marbles/state"
+)
+
+// statusReport is `status --json`.
+type statusReport struct {
+	Root       string            `json:"root"`
+	Workspaces []workspaceStatus `json:"workspaces"`
+}
+
+type workspaceStatus struct {
+	ID       string         `json:"id"`
+	Project  string         `json:"project"`
+	Config   *string        `json:"config"`
+	Here     bool           `json:"here"`
+	LastSeen *string        `json:"lastSeen"`
+	Service  *serviceStatus `json:"service"` // null when none runs
+	Keys     []keyStatus    `json:"keys"`
+	Runs     runsStatus     `json:"runs"`
+	Damaged  []string       `json:"damaged"`
+}
+
+type serviceStatus struct {
+	PID       int     `json:"pid"`
+	StartedAt *string `json:"startedAt"`
+}
+
+type keyStatus struct {
+	Key        string  `json:"key"`
+	Kind       string  `json:"kind"`
+	Label      string  `json:"label"`
+	LastStatus string  `json:"lastStatus"` // complete | failed | "" for never
+	LastStart  *string `json:"lastStart"`
+	LastFinish *string `json:"lastFinish"`
+	NextDue    *string `json:"nextDue"`
+	Failures   int     `json:"failures"`
+	LastError  string  `json:"lastError,omitempty"`
+	Holder     string  `json:"holder,omitempty"`  // who holds the key's lock now
+	Pending    string  `json:"pending,omitempty"` // workflow of a launch that has not been started
+}
+
+type runsStatus struct {
+	Total     int       `json:"total"`
+	Unsettled []runLine `json:"unsettled"`
+	Newest    []runLine `json:"newest"`
+}
+
+func newStatus(a *app) *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:               "status",
+		Short:             "Show every workspace under the state root: service, keys, runs",
+		Args:              noArgs("status"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(c *cobra.Command, _ []string) error {
+			s, root, err := a.reader(c)
+			if err != nil {
+				return err
+			}
+			workspaces, err := root.Workspaces()
+			if err != nil {
+				return err
+			}
+			here := a.here(s)
+			report := statusReport{Root: root.Dir(), Workspaces: []workspaceStatus{}}
+			for _, ws := range workspaces {
+				st, err := readStatus(ws, ws.Project() == here)
+				if err != nil {
+					return err
+				}
+				report.Workspaces = append(report.Workspaces, st)
+			}
+			if asJSON {
+				return printJSON(a.Stdout, report)
+			}
+			return report.print(a)
+		},
+	}
+	jsonFlag(c, &asJSON)
+	return c
+}
+
+// readStatus reads one workspace. What is damaged is named and costs only itself.
+func readStatus(ws *state.Workspace, here bool) (workspaceStatus, error) {
+	st := workspaceStatus{
+		ID: ws.ID(), Project: ws.Project(), Here: here,
+		Keys: []keyStatus{}, Damaged: []string{},
+		Runs: runsStatus{Unsettled: []runLine{}, Newest: []runLine{}},
+	}
+	damaged := func(err error) { st.Damaged = append(st.Damaged, err.Error()) }
+	if rec, err := ws.Record(); err != nil {
+		damaged(err)
+	} else if rec != nil {
+		st.Config, st.LastSeen = rec.Config, instant(rec.LastSeen.Time)
+	}
+	if hb, err := ws.Heartbeat(); err != nil {
+		damaged(err)
+	} else if hb != nil && hb.Owner().Alive() {
+		st.Service = &serviceStatus{hb.PID, instant(hb.StartedAt.Time)}
+	}
+	holders := map[string]string{}
+	locks, err := ws.Locks()
+	if err != nil {
+		damaged(err)
+	}
+	for _, l := range locks {
+		if key, ok := strings.CutPrefix(l.Name, "schedule:"); ok && l.Alive {
+			holders[key] = l.Holder
+		}
+	}
+	keys, err := ws.Keys()
+	if err != nil {
+		return st, err
+	}
+	for _, key := range keys {
+		k := keyStatus{Key: key, Holder: holders[key]}
+		delete(holders, key)
+		rec, err := ws.Key(key)
+		switch {
+		case err != nil:
+			damaged(err)
+		case rec == nil: // it went away since it was listed
+			continue
+		default:
+			k.fill(ws, rec, damaged)
+		}
+		st.Keys = append(st.Keys, k)
+	}
+	for key, holder := range holders { // known only by its live lock
+		st.Keys = append(st.Keys, keyStatus{Key: key, Holder: holder})
+	}
+	list, err := ws.Runs(state.RunQuery{Limit: 5})
+	if err != nil {
+		return st, err
+	}
+	st.Runs.Total = list.Total
+	for _, r := range list.Runs {
+		st.Runs.Newest = append(st.Runs.Newest, newRunLine(ws, r))
+	}
+	unsettled, bad, err := ws.Unsettled()
+	if err != nil {
+		return st, err
+	}
+	for _, err := range bad {
+		damaged(err)
+	}
+	for _, f := range unsettled {
+		st.Runs.Unsettled = append(st.Runs.Unsettled, newRunLine(ws, f.Summary()))
+	}
+	return st, nil
+}
+
+func (k *keyStatus) fill(ws *state.Workspace, rec *state.KeyRecord, damaged func(error)) {
+	k.Kind, k.Label, k.LastStatus = rec.Kind, rec.Label, rec.LastStatus
+	k.LastStart, k.LastFinish, k.NextDue = instant(rec.LastStart.Time), instant(rec.LastFinish.Time), instant(rec.NextDue.Time)
+	k.Failures, k.LastError = rec.Failures, rec.LastError
+	if rec.Kind == state.KindMonitor {
+		m, err := ws.Monitor(k.Key)
+		if err != nil {
+			damaged(err)
+		} else if m != nil && m.Pending != nil {
+			k.Pending = m.Pending.Workflow
+		}
+	}
+}
+
+func (r statusReport) print(a *app) error {
+	w, p := a.Stdout, a.paint(a.Stdout)
+	if len(r.Workspaces) == 0 {
+		_, err := fmt.Fprintf(w, "no workspaces under %s\n", r.Root)
+		return err
+	}
+	for i, ws := range r.Workspaces {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		mark := ""
+		if ws.Here {
+			mark = " (here)"
+		}
+		fmt.Fprintf(w, "%s%s\n", clean(ws.Project, 200), mark)
+		config := "none"
+		if ws.Config != nil {
+			config = clean(*ws.Config, 200)
+		}
+		service := "not running"
+		if ws.Service != nil {
+			service = fmt.Sprintf("pid %d", ws.Service.PID)
+		}
+		fmt.Fprintf(w, "id: %s\nconfig: %s\nlast seen: %s\nservice: %s\n", ws.ID, config, localText(ws.LastSeen), service)
+		if err := ws.printKeys(a); err != nil {
+			return err
+		}
+		if err := ws.printRuns(a, p); err != nil {
+			return err
+		}
+		for _, d := range ws.Damaged {
+			fmt.Fprintf(w, "damaged: %s\n", clean(d, 500))
+		}
+	}
+	return nil
+}
+
+func (ws workspaceStatus) printKeys(a *app) error {
+	if len(ws.Keys) == 0 {
+		_, err := fmt.Fprintln(a.Stdout, "keys: none recorded")
+		return err
+	}
+	rows := [][]string{{"KEY", "KIND", "LAST", "FINISHED", "NEXT", ""}}
+	for _, k := range ws.Keys {
+		last := k.LastStatus
+		if last == "" {
+			last = "never"
+		}
+		if k.Failures > 1 {
+			last = fmt.Sprintf("%s ×%d", last, k.Failures)
+		}
+		note := clean(k.LastError, 80)
+		if k.Pending != "" {
+			note = "pending launch of " + clean(k.Pending, 60) + " " + note
+		}
+		if k.Holder != "" {
+			note = "running (" + k.Holder + ") " + note
+		}
+		kind := k.Kind
+		if kind == "" {
+			kind = "-"
+		}
+		rows = append(rows, []string{k.Key, kind, last, localText(k.LastFinish), localText(k.NextDue), note})
+	}
+	return table(a.Stdout, rows)
+}
+
+func (ws workspaceStatus) printRuns(a *app, p paint) error {
+	fmt.Fprintf(a.Stdout, "runs (%d)\n", ws.Runs.Total)
+	if ws.Runs.Total == 0 {
+		return nil
+	}
+	shown := map[string]bool{}
+	lines := append([]runLine{}, ws.Runs.Newest...)
+	for _, l := range lines {
+		shown[l.ID] = true
+	}
+	for _, l := range ws.Runs.Unsettled {
+		if !shown[l.ID] {
+			lines = append(lines, l)
+		}
+	}
+	return printRunLines(a.Stdout, p, lines, false)
+}
+
+// localText renders an RFC 3339 text for people.
+func localText(s *string) string {
+	if s == nil {
+		return "-"
+	}
+	t, err := time.Parse(time.RFC3339Nano, *s)
+	if err != nil {
+		return *s
+	}
+	return clock(t)
+}

@@ -1,0 +1,226 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"time"
+
+	"marbles/cmd/internal/catalog"
+	"marbles/runner"
+	"marbles/scheduler"
+	"marbles/state"
+)
+
+// fire is called by the loop and must not block: every decision gets a goroutine of its own, so that no key
+// waits for another. drain waits for them.
+func (s *service) fire(due scheduler.Due) {
+	a, ok := s.plan.Load().armed[due.ID]
+	if !ok {
+		return
+	}
+	s.ticks.Go(func() { s.handle(a, due) })
+}
+
+// handle records what was missed and runs the tick.
+func (s *service) handle(a armed, due scheduler.Due) {
+	key, ws := a.key(), a.target.Workspace
+	log := s.Log.With("key", key, "workspace", ws.ID())
+	s.account(a, due)
+	if !due.Fire {
+		return
+	}
+	if due.Late {
+		log.Info("catching up", "slot", due.Slot.At, "late", time.Since(due.Slot.At).Round(time.Second))
+	}
+	f := Firing{Due: &due, Live: func(key string) bool { return s.plan.Load().live(ws, key) }}
+	res := s.tick(a, f)
+	s.loop.Finished(due.ID, finished(res, ws, key))
+	report(log, res)
+}
+
+func (s *service) tick(a armed, f Firing) runner.TickResult {
+	if a.schedule != nil {
+		return s.desk.Schedule(context.Background(), *a.target, a.schedule, f)
+	}
+	f.Looks = s.looks
+	return s.desk.Monitor(context.Background(), *a.target, a.monitor, f)
+}
+
+// finished is when an interval counts from: the end of the tick, or, where another process ran the key meanwhile, the
+// end of that.
+func finished(res runner.TickResult, ws *state.Workspace, key string) time.Time {
+	if res.Outcome == "" && res.Err == nil {
+		if rec, err := ws.Key(key); err == nil && rec != nil && !rec.LastFinish.IsZero() {
+			return rec.LastFinish.Time
+		}
+	}
+	if res.Finished.IsZero() {
+		return time.Now()
+	}
+	return res.Finished
+}
+
+// account writes the slots that ended without a run of their own into the ledger.
+func (s *service) account(a armed, due scheduler.Due) {
+	write := func(st scheduler.Stretch, outcome state.Outcome, reason string) {
+		if st.Count == 0 {
+			return
+		}
+		e := state.SlotEntry{
+			Slot:    state.Stamp{Time: st.Last},
+			At:      state.Stamp{Time: time.Now()},
+			Outcome: outcome,
+			Reason:  reason,
+		}
+		if st.Count > 1 {
+			e.From, e.Count, e.More = state.Stamp{Time: st.First}, st.Count, st.More
+		}
+		if err := a.target.Workspace.AppendSlot(a.key(), e, true); err != nil {
+			s.Log.Error("cannot record missed slots", "key", a.key(), "error", err)
+		}
+	}
+	write(due.Missed, state.SlotMissed, "asleep, off or clock set forward; catch_up does not allow it")
+	write(due.Older, state.SlotMerged, "a later slot stands for it")
+}
+
+func report(log *slog.Logger, res runner.TickResult) {
+	switch {
+	case res.Outcome == state.SlotSkipped:
+		log.Warn("tick was skipped", "holder", res.Holder)
+	case res.Err != nil && res.Result.RunID != "":
+		log.Error("run failed", "run", res.Result.RunID, "error", res.Err)
+	case res.Err != nil:
+		log.Error("tick failed", "error", res.Err)
+	case res.Result.RunID != "":
+		log.Info("run completed", "run", res.Result.RunID, "took", res.Result.Finished.Sub(res.Result.Started).Round(time.Millisecond))
+	default:
+		log.Debug("tick saw nothing to do")
+	}
+}
+
+// begun is a run of a dead owner that never began, and whose it is.
+type begun struct {
+	target *Target
+	file   *state.RunFile
+}
+
+// recover settles what dead processes left in each workspace. What cannot be read costs only itself and is named.
+func (s *service) recover(ctx context.Context, targets []*Target) ([]begun, error) {
+	var out []begun
+	for _, t := range targets {
+		if swept, err := t.Workspace.Sweep(); err != nil {
+			s.Log.Warn("cannot sweep left-over temporary files", "workspace", t.Workspace.ID(), "error", err)
+		} else if len(swept) > 0 {
+			s.Log.Info("left-over temporary files were swept", "workspace", t.Workspace.ID(), "files", len(swept))
+		}
+		if err := t.Workspace.RebuildIndex(); err != nil {
+			s.Log.Warn("cannot rebuild the run index, lists will be slower", "workspace", t.Workspace.ID(), "error", err)
+		}
+		files, err := s.worker.Recover(ctx, t.Workspace)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range files {
+			out = append(out, begun{t, f})
+		}
+	}
+	return out, nil
+}
+
+// resume starts, once, the runs that never began, before the loop is armed, so that a slot they stand for is taken
+// when the loop looks at it.
+func (s *service) resume(runs []begun) {
+	for _, b := range runs {
+		abandon := func(reason string) {
+			if err := s.worker.Abandon(b.target.Workspace, b.file, reason); err != nil {
+				s.Log.Error("cannot settle a run that never began", "run", b.file.Run.ID, "error", err)
+			}
+		}
+		ext := b.file.Run.Extensions
+		switch {
+		case ext.Kind == "handler":
+			abandon("its service stopped before it began; the next poll looks again")
+		case ext.Trigger == "schedule" || ext.Trigger == "manual" && ext.TriggerID != "":
+			sch := b.target.Catalog.Schedule(ext.TriggerID)
+			if sch == nil || !sch.Enabled {
+				abandon("its schedule is no longer there")
+				continue
+			}
+			if !allowed(sch, ext.Slot.Time, time.Now()) {
+				abandon("its slot is older than catch_up allows")
+				continue
+			}
+			s.Log.Warn("starting a run that was queued and never began", "run", b.file.Run.ID, "key", sch.Key)
+			a := armed{target: b.target, schedule: sch}
+			file := b.file
+			s.ticks.Go(func() {
+				res := s.tick(a, Firing{Queued: file})
+				if res.Outcome == state.SlotSkipped || res.Outcome == "" {
+					abandon("its slot was taken meanwhile: " + res.Holder)
+				}
+				s.loop.Finished(triggerID(a.target.Workspace, sch.Key), finished(res, a.target.Workspace, sch.Key))
+				report(s.Log.With("key", sch.Key), res)
+			})
+		default:
+			w := b.target.Catalog.Workflow(b.file.Run.Step)
+			if w == nil {
+				abandon("its workflow is no longer defined")
+				continue
+			}
+			s.Log.Warn("starting a run that was queued and never began", "run", b.file.Run.ID, "workflow", w.Name)
+			if _, err := s.worker.Start(runner.Launch{
+				Workspace: b.target.Workspace, Workflow: &w.Workflow, Queued: b.file,
+				Trigger: ext.Trigger, Kind: ext.Kind, Key: ext.TriggerID, Slot: ext.Slot.Time,
+			}); err != nil {
+				s.Log.Error("cannot start a queued run", "run", b.file.Run.ID, "error", err)
+			}
+		}
+	}
+}
+
+// onTime is how late a slot may be and still count as on time (design §6).
+const onTime = time.Minute
+
+// allowed applies catch_up to the slot of a queued run.
+func allowed(s *catalog.Schedule, slot, now time.Time) bool {
+	late := now.Sub(slot)
+	if slot.IsZero() || late <= onTime {
+		return true
+	}
+	if s.CatchUp.Never {
+		return false
+	}
+	return s.CatchUp.Within == 0 || late <= s.CatchUp.Within
+}
+
+// cleanups undo a start, last first.
+type cleanups []struct {
+	name string
+	undo func() error
+}
+
+func (c *cleanups) push(name string, undo func() error) {
+	*c = append(*c, struct {
+		name string
+		undo func() error
+	}{name, undo})
+}
+
+func (c *cleanups) run() error {
+	var errs []error
+	for len(*c) > 0 {
+		last := (*c)[len(*c)-1]
+		*c = (*c)[:len(*c)-1]
+		if err := last.undo(); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return line
+}

@@ -1,0 +1,278 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"marbles/cmd/internal/catalog"
+	"marbles/cmd/internal/settings"
+	"marbles/runner"
+	"marbles/scheduler"
+	"marbles/state"
+)
+
+// ErrSecond is wrapped when another service already serves a workspace.
+var ErrSecond = errors.New("another service serves this workspace")
+
+// Options are what a service is made of.
+type Options struct {
+	Settings *settings.Settings
+	Cwd      string
+	Root     *state.Root
+	Env      []string
+	DryRun   bool
+	Log      *slog.Logger
+	// Stop, Reload and Kill come from signals: the first Stop drains, a second cuts it short.
+	Stop   <-chan struct{}
+	Kill   <-chan struct{}
+	Reload <-chan struct{}
+}
+
+// service is a running service.
+type service struct {
+	Options
+	started time.Time
+	zone    *scheduler.Zone
+	loop    *scheduler.Loop
+	worker  *runner.Worker
+	desk    *Dispatcher
+	notify  *notifier
+
+	plan  atomic.Pointer[plan]
+	ticks sync.WaitGroup  // every goroutine that handles something due
+	looks context.Context // ends when the service stops: cancels looks, not runs
+}
+
+// Run is the service: it arms every trigger of every source and returns when it was told to stop and everything it
+// started has ended.
+func Run(ctx context.Context, o Options) (err error) {
+	var cleanup cleanups
+	defer func() { err = errors.Join(err, cleanup.run()) }()
+
+	s := &service{Options: o, started: time.Now(), zone: scheduler.NewZone("")}
+	s.notify = newNotifier(o.Log)
+	catalogs, err := s.load()
+	if err != nil {
+		return err
+	}
+	targets, err := s.claim(catalogs, nil, &cleanup)
+	if err != nil {
+		return err
+	}
+	s.worker = runner.New(runner.Options{
+		Concurrency: o.Settings.Concurrency,
+		Grace:       o.Settings.Grace,
+		Log:         o.Log,
+		Env:         o.Env,
+	})
+	s.desk = &Dispatcher{Worker: s.worker, Log: o.Log, Local: s.zone.Location}
+	cleanup.push("worker", func() error { return s.drain() })
+
+	looks, stopLooks := context.WithCancel(ctx)
+	s.looks = looks
+	cleanup.push("looks", func() error { stopLooks(); return nil })
+
+	begun, err := s.recover(ctx, targets)
+	if err != nil {
+		return err
+	}
+	p, triggers, err := makePlan(targets, time.Now(), s.zone.Location())
+	if err != nil {
+		return err
+	}
+	s.plan.Store(p)
+	s.loop = scheduler.NewLoop(scheduler.Options{
+		Fire:     s.fire,
+		Parallel: o.Settings.Concurrency,
+		Log:      o.Log,
+		Zone:     s.zone,
+	})
+	s.resume(begun)
+	s.loop.Set(triggers)
+	loopCtx, stopLoop := context.WithCancel(ctx)
+	loopDone := make(chan error, 1)
+	go func() { loopDone <- s.loop.Run(loopCtx) }() // waited for by the cleanup below
+	cleanup.push("loop", func() error { stopLoop(); return <-loopDone })
+
+	s.Log.Info("service is ready", "triggers", p.triggers, "workspaces", len(targets), "pid", os.Getpid(), "dry_run", o.DryRun)
+	s.serve(ctx)
+	return nil
+}
+
+// serve answers signals and keeps systemd informed until it is told to stop.
+func (s *service) serve(ctx context.Context) {
+	s.notify.ready(s.statusLine())
+	// What was read to get here (parsed documents, histories) is garbage now, and with many thousands of keys it is most
+	// of the memory: give it back before the long quiet time.
+	debug.FreeOSMemory()
+	status := time.NewTicker(2 * time.Second)
+	defer status.Stop()
+	watchdog, stop := s.notify.watchdog()
+	defer stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.Stop:
+			s.notify.stopping(s.Settings.Drain + s.Settings.Grace)
+			s.Log.Info("service is stopping", "drain", s.Settings.Drain)
+			return
+		case <-s.Reload:
+			s.reload()
+		case <-status.C:
+			s.notify.status(s.statusLine())
+		case <-watchdog:
+			if s.turned(ctx) {
+				s.notify.feed()
+			}
+		}
+	}
+}
+
+// turned reports whether the loop and the worker really go on, for the watchdog.
+func (s *service) turned(ctx context.Context) bool {
+	if age := time.Since(s.loop.Turned()); age > loopPatience {
+		s.Log.Error("scheduler loop is stuck, watchdog is not fed", "since", age.Round(time.Second))
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, loopPatience)
+	defer cancel()
+	if err := s.worker.Ping(ctx); err != nil {
+		s.Log.Error("worker is stuck, watchdog is not fed", "error", err)
+		return false
+	}
+	return true
+}
+
+// loopPatience is how old the loop's last turn may be: it turns at least every 10 s.
+const loopPatience = 12 * time.Second
+
+// statusLine says what goes on and what is next, as `systemctl status` shows it.
+func (s *service) statusLine() string {
+	running, queued := s.worker.Active()
+	line := fmt.Sprintf("%d triggers, %d running", s.plan.Load().triggers, running)
+	if queued > 0 {
+		line += fmt.Sprintf(", %d queued", queued)
+	}
+	if id, at, ok := s.loop.Next(); ok {
+		key := id
+		if a, ok := s.plan.Load().armed[id]; ok {
+			key = a.key()
+		}
+		layout := "15:04:05"
+		if time.Until(at) > 20*time.Hour {
+			layout = "2006-01-02 15:04"
+		}
+		line += fmt.Sprintf(", next %s at %s", key, at.In(s.zone.Location()).Format(layout))
+	}
+	return line
+}
+
+func (a armed) key() string {
+	if a.schedule != nil {
+		return a.schedule.Key
+	}
+	return a.monitor.Key
+}
+
+// drain lets running work finish for the drain time, then cancels it.
+func (s *service) drain() error {
+	ctx, cancel := context.WithTimeout(context.Background(), s.Settings.Drain)
+	defer cancel()
+	over := make(chan struct{})
+	defer close(over)
+	go func() { // ends with the drain: over is closed when it returns
+		select {
+		case <-s.Kill:
+			s.Log.Warn("second signal: cancelling what runs")
+			cancel()
+		case <-over:
+		}
+	}()
+	err := s.worker.Drain(ctx)
+	s.ticks.Wait()
+	if err != nil {
+		s.Log.Warn("drain time is over, what still ran was cancelled")
+	}
+	return nil
+}
+
+// claim registers the workspaces of the catalogs and makes this process their only service. A workspace in held is
+// this process's already.
+func (s *service) claim(catalogs []*catalog.Catalog, held *plan, cleanup *cleanups) ([]*Target, error) {
+	var targets []*Target
+	for _, c := range catalogs {
+		ws, err := s.Root.Workspace(c.Sources[0].Workspace)
+		if err != nil {
+			return nil, err
+		}
+		if held != nil && held.target(ws) != nil {
+			targets = append(targets, &Target{Workspace: ws, Catalog: c})
+			continue
+		}
+		if held != nil {
+			return nil, fmt.Errorf("cannot serve %s: a further workspace needs a restart", ws.Project())
+		}
+		config := c.Sources[0].Path
+		if err := ws.Register(&config, time.Now()); err != nil {
+			return nil, err
+		}
+		lock, err := ws.LockService()
+		if err != nil {
+			var busy *state.HeldError
+			if errors.As(err, &busy) {
+				return nil, fmt.Errorf("%w: %s is served by %s", ErrSecond, ws.Project(), busy.Holder)
+			}
+			return nil, err
+		}
+		cleanup.push("service lock", lock.Release)
+		if err := ws.WriteHeartbeat(&config, s.started); err != nil {
+			return nil, err
+		}
+		cleanup.push("heartbeat", ws.RemoveHeartbeat)
+		targets = append(targets, &Target{Workspace: ws, Catalog: c})
+	}
+	return targets, nil
+}
+
+// reload reads every definition again: all or nothing. Everything that can fail comes first and touches nothing that is in
+// force; the swap cannot fail. Settings and the list of sources need a restart.
+func (s *service) reload() {
+	s.notify.reloading()
+	err := func() error {
+		catalogs, err := s.load()
+		if err != nil {
+			return err
+		}
+		targets, err := s.claim(catalogs, s.plan.Load(), nil)
+		if err != nil {
+			return err
+		}
+		p, triggers, err := makePlan(targets, time.Now(), s.zone.Location())
+		if err != nil {
+			return err
+		}
+		s.plan.Store(p)
+		s.loop.Set(triggers)
+		return nil
+	}()
+	if err != nil {
+		s.Log.Error("reload failed, the old definitions stay in force", "error", err)
+		s.notify.ready("reload failed, old definitions stay in force: " + firstLine(err.Error()))
+		return
+	}
+	debug.FreeOSMemory()
+	s.Log.Info("definitions were reloaded", "triggers", s.plan.Load().triggers)
+	s.notify.ready(s.statusLine())
+}
+
+func (s *service) load() ([]*catalog.Catalog, error) {
+	return catalog.LoadAll(s.Settings.Sources, s.Cwd, catalog.Options{Running: true, Now: time.Now(), Local: s.zone.Location()})
+}

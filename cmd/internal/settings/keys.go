@@ -1,0 +1,188 @@
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"marbles/cmd/internal/strict"
+)
+
+const (
+	configFlag     = "config"
+	configVariable = "MARBLES_CONFIG"
+	// The packaged system service's files.
+	systemFile    = "/etc/marbles/marbles.yaml"
+	systemSources = "/etc/marbles/jobs"
+	systemState   = "/var/lib/marbles"
+)
+
+// kind is what a key's value is.
+type kind int
+
+const (
+	path kind = iota
+	paths
+	choice
+	count
+	duration
+)
+
+// key is one setting.
+type key struct {
+	name     string // in a settings file
+	flag     string // "" for none
+	kind     kind
+	choices  []string // of a choice
+	low      int      // of a count
+	high     int
+	fallback any    // the value where none is given; nil where that depends
+	shown    string // fallback, for people
+	describe string
+}
+
+// keys is the only list of the settings.
+var keys = []key{
+	{
+		name: "sources", flag: "source", kind: paths, shown: "`./.foundry/marbles` here or above; `" + systemSources + "` with `" + systemFile + "`",
+		describe: "Folders or files with definitions. The flag may be repeated; the variable separates with `:`",
+	},
+	{
+		name: "state", flag: "state", kind: path, shown: "`$STATE_DIRECTORY` for `run` under systemd, else `~/.foundry/marbles`",
+		describe: "The state root. `$STATE_DIRECTORY` also goes before the file's value",
+	},
+	{
+		name: "artifacts", flag: "artifacts", kind: path, shown: "`artifacts` in `$STATE_DIRECTORY` where that is the state root, else beside the state root",
+		describe: "The artifact root",
+	},
+	{
+		name: "log_level", flag: "log-level", kind: choice, choices: []string{"debug", "info", "warn", "error"}, fallback: "info", shown: "`info`",
+		describe: "The least severe messages to log",
+	},
+	{
+		name: "log_format", flag: "log-format", kind: choice, choices: []string{"auto", "journal", "text", "json"}, fallback: "auto", shown: "`auto`",
+		describe: "Where and how to log; `auto` is the journal under systemd, text elsewhere",
+	},
+	{
+		name: "concurrency", kind: count, low: 1, high: 10000, fallback: 16, shown: "`16`",
+		describe: "Runs at work at once; more wait",
+	},
+	{
+		name: "grace", kind: duration, fallback: 10 * time.Second, shown: "`10s`",
+		describe: "Time between SIGTERM and SIGKILL for a run that is cancelled or timed out",
+	},
+	{
+		name: "drain", kind: duration, fallback: 30 * time.Second, shown: "`30s`",
+		describe: "Time that running work gets when the service stops, before it is cancelled",
+	},
+}
+
+func find(name string) (key, bool) {
+	i := slices.IndexFunc(keys, func(k key) bool { return k.name == name })
+	if i < 0 {
+		return key{}, false
+	}
+	return keys[i], true
+}
+
+func names() []string {
+	all := make([]string, len(keys))
+	for i, k := range keys {
+		all[i] = k.name
+	}
+	return all
+}
+
+// variable is the environment variable of a key.
+func (k key) variable() string { return "MARBLES_" + strings.ToUpper(k.name) }
+
+// value is what a key takes, for people.
+func (k key) value() string {
+	switch k.kind {
+	case paths:
+		return "list of paths"
+	case choice:
+		return "`" + strings.Join(k.choices, "`, `") + "`"
+	case count:
+		return fmt.Sprintf("%d to %d", k.low, k.high)
+	case duration:
+		return "duration (`0s`, `90s`, `5m`, `1h`, `1d`)"
+	}
+	return "path"
+}
+
+// usage is a flag's help; the word in backquotes names its value.
+func (k key) usage() string {
+	switch {
+	case k.kind == paths:
+		return "`path` of a folder or file with definitions; may be repeated"
+	case k.name == "state":
+		return "`folder` of the state root (default ~/.foundry/marbles)"
+	case k.name == "artifacts":
+		return "`folder` of the artifact root (default beside the state root)"
+	case k.name == "log_format":
+		return "`how` to log: " + strings.Join(k.choices, ", ")
+	}
+	return "`least` level to log: " + strings.Join(k.choices, ", ")
+}
+
+// parse reads a value out of a flag's or variable's text. Paths stay as they are.
+func (k key) parse(text string) (any, error) {
+	switch k.kind {
+	case choice:
+		if !slices.Contains(k.choices, text) {
+			return nil, fmt.Errorf("want one of %s, got %q", strings.Join(k.choices, ", "), text)
+		}
+	case count:
+		n, err := strconv.Atoi(text)
+		if err != nil || n < k.low || n > k.high {
+			return nil, fmt.Errorf("want a whole number from %d to %d, got %q", k.low, k.high, text)
+		}
+		return n, nil
+	case duration:
+		return parseDuration(text)
+	default:
+		if text == "" {
+			return nil, errors.New("path is empty")
+		}
+		if strings.Contains(text, "\x00") {
+			return nil, errors.New("path contains a NUL")
+		}
+	}
+	return text, nil
+}
+
+// parseDuration reads an interval as cadences have it, or "0s".
+func parseDuration(text string) (time.Duration, error) {
+	if text == "0s" {
+		return 0, nil
+	}
+	d, err := strict.Duration(text)
+	if err == nil && d > math.MaxInt64/4 { // so that sums of a few stay in range
+		err = fmt.Errorf("duration %q is too long", text)
+	}
+	return d, err
+}
+
+// Document is the reference of all keys, as a Markdown table; docs/settings.md holds it and a test compares.
+func Document() string {
+	var b strings.Builder
+	b.WriteString("| key | value | flag | variable | default | meaning |\n")
+	b.WriteString("| --- | --- | --- | --- | --- | --- |\n")
+	row := func(name, value, flag, variable, shown, describe string) {
+		if flag != "" {
+			flag = "`--" + flag + "`"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | `%s` | %s | %s. |\n", name, value, flag, variable, shown, describe)
+	}
+	for _, k := range keys {
+		row("`"+k.name+"`", k.value(), k.flag, k.variable(), k.shown, k.describe)
+	}
+	row("", "path", configFlag, configVariable, "`$XDG_CONFIG_HOME/marbles/marbles.yaml`, else `~/.config/marbles/marbles.yaml`",
+		"The settings file. One that is named must exist")
+	return b.String()
+}

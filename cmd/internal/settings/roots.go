@@ -1,0 +1,75 @@
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// roots decides the state and the artifact root (design §5). systemd's $STATE_DIRECTORY stands between the variable
+// and the file.
+func (l *loader) roots(s *Settings) error {
+	given := l.Flags != nil && l.Flags.Changed("state") || l.env["MARBLES_STATE"] != ""
+	s.State = l.v.GetString("state")
+	directory := l.stateDirectory()
+	switch {
+	case given:
+		s.State = l.absolute(s.State, l.Cwd)
+	case directory != "":
+		s.State = directory
+	case s.State != "":
+	case l.Home == "":
+		return fmt.Errorf("cannot tell the state root: there is no home directory (give --state)")
+	default:
+		s.State = l.defaultState()
+	}
+	switch s.Artifacts = l.v.GetString("artifacts"); {
+	case s.Artifacts != "":
+		s.Artifacts = l.absolute(s.Artifacts, l.Cwd)
+	case !given && directory != "":
+		s.Artifacts = filepath.Join(s.State, "artifacts")
+	default:
+		s.Artifacts = filepath.Join(filepath.Dir(s.State), "artifacts")
+	}
+	return nil
+}
+
+// stateDirectory is the first entry of $STATE_DIRECTORY, for the service only.
+func (l *loader) stateDirectory() string {
+	if !l.Service {
+		return ""
+	}
+	for _, dir := range filepath.SplitList(l.env["STATE_DIRECTORY"]) {
+		if filepath.IsAbs(dir) {
+			return filepath.Clean(dir)
+		}
+	}
+	return ""
+}
+
+// defaultState is the user's own state root, or for readers the system service's, where the user has none and may
+// read that one.
+func (l *loader) defaultState() string {
+	own := filepath.Join(l.Home, ".foundry", "marbles")
+	if !l.Reader {
+		return own
+	}
+	if _, err := os.Stat(own); !errors.Is(err, fs.ErrNotExist) {
+		return own
+	}
+	system := l.SystemState
+	if system == "" {
+		system = systemState
+	}
+	f, err := os.Open(system)
+	if err != nil {
+		return own
+	}
+	defer f.Close()
+	if _, err := f.Readdirnames(1); err != nil {
+		return own
+	}
+	return system
+}

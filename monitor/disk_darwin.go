@@ -1,0 +1,7 @@
+package monitor
+
+import "golang.org/x/sys/unix"
+
+// searchOnly opens a directory that is passed through, not listed: it needs no read
+// permission.
+const searchOnly = unix.O_SEARCH | unix.O_DIRECTORY

@@ -1,0 +1,3 @@
+package monitor
+
+func (f *faults) deviceOf(name string) uint64 { return f.device[name] }

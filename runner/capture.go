@@ -1,0 +1,159 @@
+package runner
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"marbles/state"
+)
+
+const (
+	captureBuffer = 256 << 10
+	// hurry is a read that shows a writer which fills the pipe faster than we read. Only such a pipe is made larger:
+	// a user may have only so many large ones.
+	hurry     = 32 << 10
+	largePipe = 1 << 20
+	// lineWait is how long the beginning of a line waits for its end before it is recorded as a piece.
+	lineWait = 20 * time.Millisecond
+)
+
+// capture reads one stream of a step's process into the journal, byte for byte.
+//
+// What arrived together is one record; it ends at the end of a line where there is one, and what is left over waits a
+// moment for more. Memory does not grow with the output.
+type capture struct {
+	journal      *journal
+	echo         *echo
+	step, stream string
+	f            *os.File
+	done         chan struct{}
+
+	stopping atomic.Bool
+	dead     sync.Mutex // guards abandoned, and is held while the journal is written
+	aband    bool
+}
+
+// run reads until the stream ends, or until stop was called and what was in the pipe then has been read.
+func (c *capture) run(buf []byte) {
+	defer close(c.done)
+	held := 0      // bytes at the start of buf that were not emitted
+	waits := false // a read deadline is set
+	grown := false // the pipe
+	left := -1     // how much may still be read; -1: no limit
+	for {
+		if left < 0 && c.stopping.Load() {
+			left = c.pending()
+		}
+		if left == 0 {
+			break
+		}
+		if want := held > 0 && left < 0; want || waits {
+			waits = want
+			c.deadline(want)
+		}
+		room := buf[held:]
+		if left > 0 && len(room) > left {
+			room = room[:left]
+		}
+		n, err := c.f.Read(room)
+		if left > 0 {
+			left -= n
+		}
+		switch {
+		case n > 0:
+			if n >= hurry && !grown {
+				grown = true
+				growPipe(c.f)
+			}
+			held = c.lines(buf, held+n)
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			held = c.piece(buf, held)
+		case err != nil:
+			c.emit(buf[:held], false)
+			return
+		}
+	}
+	c.emit(buf[:held], false)
+}
+
+// deadline sets or clears the time until which a read waits. After stop, a read never waits: the deadline stop has set
+// stays.
+func (c *capture) deadline(set bool) {
+	c.dead.Lock()
+	defer c.dead.Unlock()
+	switch {
+	case c.stopping.Load():
+	case set:
+		_ = c.f.SetReadDeadline(time.Now().Add(lineWait))
+	default:
+		_ = c.f.SetReadDeadline(time.Time{})
+	}
+}
+
+// pending is how many bytes are in the pipe once stop was called. They can be read without waiting.
+func (c *capture) pending() int {
+	c.dead.Lock() // stop has set its deadline
+	defer c.dead.Unlock()
+	n := 0
+	if conn, err := c.f.SyscallConn(); err == nil {
+		_ = conn.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), fionread) })
+	}
+	_ = c.f.SetReadDeadline(time.Time{})
+	return n
+}
+
+// lines emits the whole lines in buf[:n] and moves the rest to the front. A line that fills the buffer goes as a piece.
+func (c *capture) lines(buf []byte, n int) (held int) {
+	end := bytes.LastIndexByte(buf[:n], '\n') + 1
+	c.emit(buf[:end], false)
+	held = copy(buf, buf[end:n])
+	if held == len(buf) {
+		held = c.piece(buf, held)
+	}
+	return held
+}
+
+// piece emits the beginning of a line, except for a character that has not arrived whole.
+func (c *capture) piece(buf []byte, held int) int {
+	whole, rest := state.SplitUTF8(buf[:held])
+	c.emit(whole, true)
+	return copy(buf, rest)
+}
+
+func (c *capture) emit(data []byte, partial bool) {
+	if len(data) == 0 {
+		return
+	}
+	c.dead.Lock()
+	gone := c.aband
+	if !gone {
+		c.journal.text(c.step, c.stream, data, partial)
+	}
+	c.dead.Unlock()
+	if !gone {
+		c.echo.write(data)
+	}
+}
+
+// stop lets the capture read what is in the pipe now and end, although someone still has the pipe open.
+func (c *capture) stop() {
+	c.dead.Lock()
+	defer c.dead.Unlock()
+	c.stopping.Store(true)
+	_ = c.f.SetReadDeadline(time.Unix(1, 0))
+}
+
+// abandon makes sure that nothing more is recorded by a capture that cannot end, because its echo does not take what
+// it gets.
+func (c *capture) abandon() {
+	c.dead.Lock()
+	defer c.dead.Unlock()
+	c.aband = true
+	_ = c.f.Close()
+}

@@ -1,0 +1,101 @@
+package runner
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"marbles/state"
+)
+
+// journal is the output journal of a run at work. What cannot be written is logged once and lost; the run goes on.
+type journal struct {
+	log  *slog.Logger
+	once sync.Once
+	// j is nil where the journal cannot be opened, or was removed. It changes only while nothing else writes.
+	j *state.Journal
+	// proven says that the journal has a spawn record, so that nobody takes it for that of a run that never began.
+	proven bool
+}
+
+func (j *journal) warn(err error) {
+	if err != nil {
+		j.once.Do(func() { j.log.Warn("journal cannot be written, output is lost", "error", err) })
+	}
+}
+
+func (j *journal) text(step, stream string, data []byte, partial bool) {
+	if j.j != nil {
+		j.warn(j.j.Text(time.Now(), step, stream, data, partial))
+	}
+}
+
+// line writes a line of a step's life.
+func (j *journal) line(step, what string) {
+	j.text(step, state.StepStream, stepText(step, what), false)
+}
+
+// spawning records that a process is about to be started. Where that fails, the journal would prove that nothing was
+// started, so it is removed; where that fails too, nothing must be started.
+func (j *journal) spawning(step string) error {
+	if j.j == nil {
+		return nil
+	}
+	err := j.j.Spawning(time.Now(), step)
+	if err == nil {
+		j.proven = true
+		return nil
+	}
+	j.warn(err)
+	if j.proven {
+		return nil
+	}
+	if rerr := j.j.Remove(); rerr != nil {
+		return errors.Join(err, rerr)
+	}
+	j.j = nil
+	return nil
+}
+
+func (j *journal) spawned(step string, p state.Process) {
+	if j.j != nil {
+		j.warn(j.j.Spawned(time.Now(), step, p))
+	}
+}
+
+// end appends the end record and makes the journal durable.
+func (j *journal) end(at time.Time, status state.Status, result jsontext.Value, failure *state.RunError) {
+	if j.j == nil {
+		return
+	}
+	err := j.j.End(at, status, result, failure)
+	if err == nil {
+		err = j.j.Sync()
+	}
+	if cerr := j.j.Close(); err == nil {
+		err = cerr
+	}
+	j.warn(err)
+	j.j = nil
+}
+
+// echo copies the output of a run's steps, of both streams, to one writer.
+type echo struct {
+	mu sync.Mutex
+	to io.Writer // nil for none, or after it failed
+}
+
+func (e *echo) write(data []byte) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.to == nil {
+		return
+	}
+	if _, err := e.to.Write(data); err != nil {
+		e.to = nil // nobody reads it any more; the journal has the output
+	}
+}

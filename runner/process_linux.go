@@ -1,0 +1,207 @@
+package runner
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// fionread asks how much can be read without waiting.
+const fionread = unix.TIOCINQ
+
+// childAttr puts a child into its own process group, and ends it with the thread that started it.
+func childAttr() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}
+
+// becomeSubreaper makes the kernel give this process what its descendants orphan. Without it (very old kernels) orphans
+// that have left their group are not found.
+func becomeSubreaper() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
+
+func onMainThread() bool { return unix.Gettid() == os.Getpid() }
+
+// waitExit returns when a child has ended, and leaves it to be reaped.
+func waitExit(pid int) {
+	for errors.Is(unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
+	}
+}
+
+// maxRSS is a process's largest resident set in bytes.
+func maxRSS(u *syscall.Rusage) int64 { return u.Maxrss << 10 }
+
+func growPipe(f *os.File) {
+	if conn, err := f.SyscallConn(); err == nil {
+		_ = conn.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, largePipe) })
+	}
+}
+
+// find lists what there is of a step besides its main process: what is in its group or descends from it, among the
+// orphans what carries the run's id in its environment, and what descends from those.
+func (c *child) find() []proc {
+	var found []proc
+	seen := map[int]bool{c.pid: true}
+	var add func(pid int, p proc)
+	add = func(pid int, p proc) {
+		if seen[pid] {
+			return
+		}
+		seen[pid] = true
+		found = append(found, p)
+		for _, kid := range childrenOf(pid) {
+			if k, ok := readProc(kid); ok && !k.zombie {
+				add(kid, k)
+			}
+		}
+	}
+	for _, p := range orphans() {
+		if p.group == c.pid || c.told[p.id()] != 0 || runIDOf(p.pid) == c.runID {
+			add(p.pid, p)
+		}
+	}
+	if c.hasEnded() {
+		return found // its children are orphans by now
+	}
+	for _, kid := range childrenOf(c.pid) {
+		if k, ok := readProc(kid); ok && !k.zombie {
+			add(kid, k)
+		}
+	}
+	return found
+}
+
+// orphans lists the live processes that the kernel gave to this one, and reaps those that have ended: nobody else waits
+// for them. They are the children of the main thread; what this package starts is not among them (see spawner). What
+// some other package may have started there is in our own process group, and left to it.
+func orphans() []proc {
+	pid := os.Getpid()
+	kids, err := os.ReadFile("/proc/self/task/" + strconv.Itoa(pid) + "/children")
+	if err != nil || len(kids) == 0 {
+		return nil
+	}
+	own := unix.Getpgrp()
+	var list []proc
+	for _, kid := range pids(kids) {
+		switch p, ok := readProc(kid); {
+		case !ok || p.parent != pid:
+		case !p.zombie:
+			list = append(list, p)
+		case p.group != own:
+			_, _ = syscall.Wait4(kid, nil, syscall.WNOHANG, nil)
+		}
+	}
+	return list
+}
+
+func reapZombies() { orphans() }
+
+// childrenOf lists the children of a process, of all its threads.
+func childrenOf(pid int) []int {
+	dir := "/proc/" + strconv.Itoa(pid) + "/task/"
+	tasks, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	var list []int
+	for _, t := range tasks {
+		b, _ := os.ReadFile(dir + t.Name() + "/children")
+		list = append(list, pids(b)...)
+	}
+	return list
+}
+
+func pids(text []byte) []int {
+	var list []int
+	for _, f := range bytes.Fields(text) {
+		if pid, err := strconv.Atoi(string(f)); err == nil && pid > 1 {
+			list = append(list, pid)
+		}
+	}
+	return list
+}
+
+// readProc reads proc_pid_stat(5): the name is in parentheses and may hold any byte.
+func readProc(pid int) (proc, bool) {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return proc{}, false
+	}
+	open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
+	if open < 0 || end < open {
+		return proc{}, false
+	}
+	f := bytes.Fields(b[end+1:])
+	if len(f) < 20 {
+		return proc{}, false
+	}
+	p := proc{pid: pid, name: string(b[open+1 : end])}
+	p.parent, _ = strconv.Atoi(string(f[1]))
+	p.group, _ = strconv.Atoi(string(f[2]))
+	p.start, _ = strconv.ParseUint(string(f[19]), 10, 64)
+	threads, _ := strconv.Atoi(string(f[17]))
+	p.zombie = f[0][0] == 'X' || f[0][0] == 'Z' && threads <= 1
+	return p, true
+}
+
+func startTicks(pid int) uint64 {
+	p, _ := readProc(pid)
+	return p.start
+}
+
+// runIDOf is MARBLES_RUN_ID in the environment a process was started with, "" where it has none or may not be read.
+func runIDOf(pid int) string {
+	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	if err != nil {
+		return ""
+	}
+	const name = "MARBLES_RUN_ID="
+	for len(env) > 0 {
+		e, rest, _ := bytes.Cut(env, []byte{0})
+		if v, ok := bytes.CutPrefix(e, []byte(name)); ok {
+			return string(v)
+		}
+		env = rest
+	}
+	return ""
+}
+
+// signalProc signals this very process, never one that got its pid afterwards.
+func signalProc(p proc, sig syscall.Signal) {
+	fd, err := unix.PidfdOpen(p.pid, 0)
+	if err == nil {
+		defer unix.Close(fd)
+	} else if errors.Is(err, unix.ESRCH) {
+		return
+	}
+	if now, ok := readProc(p.pid); !ok || now.start != p.start {
+		return
+	}
+	if err == nil {
+		_ = unix.PidfdSendSignal(fd, sig, nil, 0)
+	} else { // a kernel without pidfds
+		_ = unix.Kill(p.pid, sig)
+	}
+}
+
+// allProcs lists the processes of this user that could belong to a run.
+func allProcs() []proc {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	self := os.Getpid()
+	var list []proc
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid <= 1 || pid == self {
+			continue
+		}
+		if p, ok := readProc(pid); ok && !p.zombie {
+			list = append(list, p)
+		}
+	}
+	return list
+}

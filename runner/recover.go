@@ -1,0 +1,453 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"marbles/state"
+)
+
+// interrupted is the error of a run whose process died.
+func interrupted(pid int) state.RunError {
+	return state.RunError{Name: "InterruptedError", Message: fmt.Sprintf("the process that ran it (pid %d) died", pid)}
+}
+
+// Recover settles what dead processes left in a workspace: it ends their processes, settles runs that were running as
+// failed (InterruptedError), and returns the runs that never began, oldest first, for the caller to start again (Resume)
+// or to settle with Abandon. Call it while holding the service lock, before the loop is armed.
+//
+// For each run file that is not settled, whose owner is gone:
+//
+//   - suspended: it waits for an answer, with no process behind it; left alone.
+//   - queued: the owner died before step 4 of the package comment; it never began.
+//   - running, and the journal has an end: the owner died within step 5; settled as the journal says.
+//   - running, written in this boot, and the journal has no spawn record: the owner died before it started a process;
+//     it never began. After a reboot that would prove nothing: the journal is not synced before its end.
+//   - running otherwise: interrupted.
+//
+// What belongs to one run costs only that run: the error joins what could not be settled.
+func (w *Worker) Recover(ctx context.Context, ws *state.Workspace) (neverBegan []*state.RunFile, err error) {
+	files, damaged, err := ws.Unsettled()
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range damaged {
+		w.o.Log.Warn("run file cannot be read", "error", d)
+	}
+	byKey := map[string][]*state.RunFile{} // of one key one after the other: they need its lock
+	for _, f := range files {
+		key := f.Run.Extensions.TriggerID
+		if key == "" {
+			key = "\x00" + f.Run.ID
+		}
+		byKey[key] = append(byKey[key], f)
+	}
+	var (
+		mu   sync.Mutex // guards errs and neverBegan
+		errs []error
+		wait sync.WaitGroup
+		turn = make(chan struct{}, defaultConcurrency)
+	)
+	for _, group := range byKey {
+		turn <- struct{}{}
+		wait.Go(func() {
+			defer func() { <-turn }()
+			for _, f := range group {
+				never, err := w.recoverRun(ctx, ws, f)
+				mu.Lock()
+				if err != nil {
+					errs = append(errs, fmt.Errorf("cannot recover run %s: %w", f.Run.ID, err))
+				}
+				if never != nil {
+					neverBegan = append(neverBegan, never)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wait.Wait()
+	if err := w.recoverLocks(ctx, ws); err != nil {
+		errs = append(errs, err)
+	}
+	slices.SortFunc(neverBegan, func(a, b *state.RunFile) int { return strings.Compare(a.Run.ID, b.Run.ID) })
+	return neverBegan, errors.Join(errs...)
+}
+
+// recoverRun settles one run, or returns it where it never began.
+func (w *Worker) recoverRun(ctx context.Context, ws *state.Workspace, f *state.RunFile) (never *state.RunFile, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if !orphaned(f) {
+		return nil, nil
+	}
+	key, locked := f.Run.Extensions.TriggerID, false
+	if key != "" {
+		lock, err := ws.TryLock("schedule:" + key)
+		switch {
+		case err == nil:
+			locked = true
+			defer lock.Release()
+		case !errors.Is(err, state.ErrHeld):
+			return nil, err
+		default:
+			if rec, err := ws.Key(key); err == nil && rec != nil && rec.Run == f.Run.ID {
+				return nil, nil // whoever ticks the key now settles it first
+			}
+		}
+	}
+	f, err = ws.Run(f.Run.ID) // again: someone else may have settled it
+	if err != nil || !orphaned(f) {
+		return nil, err
+	}
+	if ok, err := w.neverBegan(ws, f); ok || err != nil {
+		return f, err
+	}
+	if err := w.settleDead(ws, f); err != nil || !locked {
+		return nil, err
+	}
+	return nil, w.settleHistory(ws, key, f, nil)
+}
+
+// recoverLocks brings the history of keys up to date whose ticks died between the run file and the history: their locks
+// are still there.
+func (w *Worker) recoverLocks(ctx context.Context, ws *state.Workspace) error {
+	locks, err := ws.Locks()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, l := range locks {
+		key, ok := strings.CutPrefix(l.Name, "schedule:")
+		if !ok || l.Alive || l.PID == 0 || ctx.Err() != nil {
+			continue
+		}
+		lock, err := ws.TryLock(l.Name)
+		if err != nil {
+			continue // someone is faster
+		}
+		rec, err := ws.Key(key)
+		if err == nil && rec != nil {
+			_, _, err = w.settleKey(ws, key, rec, nil)
+		}
+		errs = append(errs, err, lock.Release())
+	}
+	return errors.Join(errs...)
+}
+
+// orphaned reports whether a run should be at work and its owner is gone.
+func orphaned(f *state.RunFile) bool {
+	return (f.Run.Status == state.Queued || f.Run.Status == state.Running) && !f.Owner().Alive()
+}
+
+// trace is what a journal says of a run.
+type trace struct {
+	began, spawned bool
+	step           string // of the last spawn
+	at             time.Time
+	groups         []state.Process
+	end            *state.Entry // after the last start
+}
+
+func readTrace(ws *state.Workspace, run string) (tr trace, err error) {
+	err = ws.ReadJournal(run, func(e state.Entry) error {
+		switch e.Kind {
+		case "start":
+			tr.began, tr.end = true, nil
+		case "spawn":
+			tr.spawned, tr.step, tr.at = true, e.Step, e.At
+		case "process":
+			tr.spawned = true
+			tr.groups = append(tr.groups, e.Process)
+		case "end":
+			tr.end = &e
+		}
+		return nil
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return tr, err
+}
+
+// neverBegan reports whether it is certain that no process of a run was ever started, and its owner is gone.
+func (w *Worker) neverBegan(ws *state.Workspace, f *state.RunFile) (bool, error) {
+	switch {
+	case !orphaned(f):
+		return false, nil
+	case f.Run.Status == state.Queued:
+		return true, nil
+	case f.BootID == "" || f.BootID != w.self.BootID:
+		return false, nil
+	}
+	tr, err := readTrace(ws, f.Run.ID)
+	return err == nil && tr.began && !tr.spawned && tr.end == nil, err
+}
+
+// settleDead settles a run that began and whose owner is gone. Its processes end first.
+func (w *Worker) settleDead(ws *state.Workspace, f *state.RunFile) error {
+	tr, err := readTrace(ws, f.Run.ID)
+	if err != nil {
+		w.o.Log.Warn("journal cannot be read", "run_id", f.Run.ID, "error", err)
+	}
+	if f.BootID == "" || f.BootID == w.self.BootID {
+		w.endRun(f.Run.ID, tr.groups)
+	}
+	run, now := &f.Run, time.Now()
+	if tr.end != nil && tr.end.Status.Settled() {
+		run.Status, run.Output, run.Error, now = tr.end.Status, tr.end.Result, tr.end.Error, tr.end.At
+	} else {
+		why := interrupted(f.PID)
+		run.Status, run.Error = state.Failed, &why
+		w.endJournal(ws, f, tr.step)
+		if tr.step != "" {
+			f.Steps = append(f.Steps, state.StepRecord{
+				Name: tr.step, Status: state.Failed, Error: &why,
+				StartedAt: state.Millis(tr.at.UnixMilli()), FinishedAt: state.Millis(now.UnixMilli()),
+			})
+		}
+	}
+	stampEnd(run, now)
+	if err := ws.WriteRun(f); err != nil {
+		return err
+	}
+	w.o.Log.Warn("run of a dead process settled", "run_id", run.ID, "pid", f.PID, "status", run.Status)
+	w.removeTemp(run.ID)
+	return nil
+}
+
+func stampEnd(run *state.Run, now time.Time) {
+	at, t := state.Millis(now.UnixMilli()), &run.Timestamps
+	switch run.Status {
+	case state.Complete:
+		t.CompletedAt = at
+	case state.Cancelled:
+		t.CancelledAt = at
+	default:
+		t.FailedAt = at
+	}
+}
+
+// endJournal appends to the journal of a dead owner how the run ended.
+func (w *Worker) endJournal(ws *state.Workspace, f *state.RunFile, step string) {
+	now := time.Now()
+	j := &journal{log: w.o.Log.With("run_id", f.Run.ID)}
+	s, err := ws.OpenJournal(f.Run.ID, f.Run.Step, now)
+	j.warn(err)
+	j.j = s
+	if step != "" && f.Run.Status == state.Failed {
+		j.line(step, "failed: "+f.Run.Error.Message)
+	}
+	j.end(now, f.Run.Status, f.Run.Output, f.Run.Error)
+}
+
+// removeTemp removes the private directory a dead owner left. It is in a directory others may write to.
+func (w *Worker) removeTemp(run string) {
+	dirs, _ := filepath.Glob(filepath.Join(w.o.TempDir, tempPrefix(run)+"*"))
+	for _, dir := range dirs {
+		info, err := os.Lstat(dir)
+		if err != nil || !info.IsDir() {
+			continue
+		}
+		if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) == os.Geteuid() {
+			_ = os.RemoveAll(dir)
+		}
+	}
+}
+
+// settleKey settles what a dead owner left under a key whose lock is held, and returns the key's record as it is then.
+//
+//   - Its run has settled, and the record does not know: the owner died between the two writes of step 5.
+//   - Its run began: interrupted.
+//   - Its run never began: the owner died between 3 and 4. The slot is free again, in the record that is returned. The
+//     run is returned too: a tick goes on with it, or settles it and stands for it.
+func (w *Worker) settleKey(ws *state.Workspace, key string, rec *state.KeyRecord, nextDue func(time.Time) time.Time) (
+	now *state.KeyRecord, orphan *state.RunFile, err error,
+) {
+	if rec == nil || rec.Run == "" {
+		return rec, nil, nil
+	}
+	f, err := ws.Run(rec.Run)
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			w.o.Log.Warn("run file cannot be read", "error", err)
+		}
+		return rec, nil, nil
+	}
+	free := *rec
+	free.Slot, free.SlotLocal = state.Stamp{}, ""
+	switch {
+	case f.Run.Status.Settled():
+		switch {
+		case !rec.LastFinish.Before(endOf(f)):
+			return rec, nil, nil
+		case f.Run.Timestamps.StartedAt == 0: // settled because it never began
+			return &free, nil, nil
+		}
+	case !orphaned(f):
+		return rec, nil, nil
+	default:
+		never, err := w.neverBegan(ws, f)
+		if err != nil {
+			return nil, nil, err
+		}
+		if never {
+			return &free, f, nil
+		}
+		if err := w.settleDead(ws, f); err != nil {
+			return nil, nil, err
+		}
+	}
+	if err := w.settleHistory(ws, key, f, nextDue); err != nil {
+		return nil, nil, err
+	}
+	rec, err = ws.Key(key)
+	return rec, nil, err
+}
+
+func endOf(f *state.RunFile) time.Time { return time.UnixMilli(int64(f.Run.Timestamps.Ended())) }
+
+// settleHistory brings the ledger and the record of a key up to date with a run that has settled. The key's lock is held.
+func (w *Worker) settleHistory(ws *state.Workspace, key string, f *state.RunFile, nextDue func(time.Time) time.Time) error {
+	rec, err := ws.Key(key)
+	if err != nil || rec == nil || rec.Run != f.Run.ID {
+		return err
+	}
+	end := endOf(f)
+	if slot := f.Run.Extensions.Slot; !slot.IsZero() {
+		const recent = 20
+		entries, err := ws.Slots(key, recent)
+		if err != nil {
+			return err
+		}
+		known := slices.ContainsFunc(entries, func(e state.SlotEntry) bool { return e.Run == f.Run.ID && e.Outcome == state.SlotRan })
+		if !known {
+			e := state.SlotEntry{Slot: slot, At: state.Stamp{Time: time.Now()}, Outcome: state.SlotRan, Run: f.Run.ID}
+			if err := ws.AppendSlot(key, e, true); err != nil {
+				return err
+			}
+		}
+	}
+	var failure error
+	if f.Run.Status != state.Complete {
+		failure = Result{Status: f.Run.Status, Error: f.Run.Error}.Err()
+	}
+	ended(rec, end, failure, nextDue)
+	return ws.WriteKey(key, rec)
+}
+
+// Abandon settles a run that never began as cancelled, with a reason.
+func (w *Worker) Abandon(ws *state.Workspace, f *state.RunFile, reason string) error {
+	fail := func(err error) error { return fmt.Errorf("cannot abandon run %s: %w", f.Run.ID, err) }
+	f, err := ws.Run(f.Run.ID)
+	if err != nil {
+		return err
+	}
+	if never, err := w.neverBegan(ws, f); err != nil {
+		return fail(err)
+	} else if !never {
+		return fail(fmt.Errorf("it is %s, and its owner is pid %d", f.Run.Status, f.PID))
+	}
+	running := f.Run.Status == state.Running // it has a journal then
+	f.Run.Status, f.Run.Error = state.Cancelled, &cancelled(reason).err
+	f.Run.Timestamps.StartedAt = 0
+	stampEnd(&f.Run, time.Now())
+	if running {
+		w.endJournal(ws, f, "")
+	}
+	if err := ws.WriteRun(f); err != nil {
+		return fail(err)
+	}
+	return nil
+}
+
+// endRun ends the processes of a run whose owner is gone: SIGTERM, SIGKILL after the grace.
+func (w *Worker) endRun(run string, groups []state.Process) {
+	killAt := time.Now().Add(w.o.Grace)
+	l := &leftover{w: w, run: run, groups: groups, sure: map[int]bool{}}
+	told := map[procID]syscall.Signal{}
+	pause := time.Millisecond
+	for {
+		left := l.find()
+		if len(left) == 0 {
+			return
+		}
+		now, sig := time.Now(), syscall.SIGTERM
+		if !now.Before(killAt) {
+			sig = syscall.SIGKILL
+		}
+		if now.After(killAt.Add(closeTime)) {
+			w.o.Log.Error("processes of a run cannot be ended", "run_id", run, "processes", names(left))
+			return
+		}
+		for _, p := range left {
+			if told[p.id()] == sig {
+				continue
+			}
+			if told[p.id()] == 0 {
+				w.o.Log.Warn("process of a dead owner's run is ended", "run_id", run, "process", p.String())
+			}
+			told[p.id()] = sig
+			signalProc(p, sig)
+			if sig != syscall.SIGKILL {
+				signalProc(p, syscall.SIGCONT)
+			}
+		}
+		time.Sleep(pause)
+		pause = min(2*pause, 100*time.Millisecond)
+	}
+}
+
+// leftover finds the processes of a run whose owner is gone.
+type leftover struct {
+	w      *Worker
+	run    string
+	groups []state.Process // as recorded at spawn
+	sure   map[int]bool    // groups that are known to be the run's
+}
+
+// find lists what carries the run's id in its environment, and what is in a group of the run. A group number may have
+// been given to other processes since; it is the run's where its leader is the process that was recorded, or where a
+// member carries the run's id. Once that was seen it stays so while the group lasts.
+func (l *leftover) find() []proc {
+	all := allProcs()
+	byID := map[procID]bool{}
+	alive := map[int]bool{}
+	for _, p := range all {
+		alive[p.group] = true
+		if runIDOf(p.pid) == l.run {
+			byID[p.id()] = true
+		}
+	}
+	for _, g := range l.groups {
+		if g.BootID != "" && g.BootID != l.w.self.BootID || g.PID <= 1 {
+			continue
+		}
+		if !alive[g.PID] {
+			delete(l.sure, g.PID)
+			continue
+		}
+		for _, p := range all {
+			leader := p.pid == g.PID && g.StartTicks != 0 && p.start == g.StartTicks
+			if leader || p.group == g.PID && byID[p.id()] {
+				l.sure[g.PID] = true
+			}
+		}
+	}
+	var found []proc
+	for _, p := range all {
+		if byID[p.id()] || l.sure[p.group] {
+			found = append(found, p)
+		}
+	}
+	return found
+}

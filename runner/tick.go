@@ -1,0 +1,369 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"marbles/state"
+)
+
+// Overlap is what a tick does while the key's older run is at work in this process.
+type Overlap string
+
+// The overlap rules of design §6.
+const (
+	OverlapSkip    Overlap = "skip"
+	OverlapQueue   Overlap = "queue"
+	OverlapReplace Overlap = "replace"
+)
+
+// Tick is one firing of a key.
+type Tick struct {
+	Workspace *state.Workspace
+	Key       string
+	Kind      string // state.KindSchedule | state.KindMonitor
+	Label     string
+	Slot      time.Time // zero where it has none (a forced tick)
+	SlotLocal string
+	Forced    bool    // by a person: no due test, no slot
+	Overlap   Overlap // default OverlapSkip
+	// Due is asked under the lock whether the tick is still due, given the key's history (nil for none).
+	Due func(rec *state.KeyRecord) bool
+	// NextDue is the next due instant after a finish; zero for none.
+	NextDue func(finish time.Time) time.Time
+	// Body does the tick under the lock; schedules use Worker.Body. A panic in it is a failed tick.
+	Body func(ctx context.Context, t *Ticking) error
+}
+
+// TickResult is how a tick ended.
+type TickResult struct {
+	// Outcome is SlotRan, SlotSkipped (Holder says who), SlotFailed, or "" where it was no longer due, or was stopped
+	// before it did anything.
+	Outcome state.Outcome
+	Holder  string
+	Result  Result // of the last launch, if any; of a skipped tick the RunID of the run in its way, if known
+	// Quiet is a tick that started no run and did not fail: a poll that saw nothing. Its Outcome is SlotRan.
+	Quiet    bool
+	Err      error
+	Finished time.Time
+}
+
+// Ticking is a tick in progress, given to its body.
+type Ticking struct {
+	Tick
+	Record *state.KeyRecord // as it was before, never nil
+
+	orphan  *state.RunFile // a run the record names that never began; see settleKey
+	w       *Worker
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	turn    chan bool // see seat
+	started time.Time
+
+	mu     sync.Mutex // guards what follows
+	run    *Run       // the latest
+	result Result     // its end
+	rec    *state.KeyRecord
+	begun  bool  // the key's record names a run of this tick
+	undone error // why a launch could not be started
+}
+
+// Body is the body of a schedule's tick: it launches one run.
+func (w *Worker) Body(l Launch) func(context.Context, *Ticking) error {
+	return func(ctx context.Context, t *Ticking) error {
+		_, err := t.Launch(ctx, l)
+		return err
+	}
+}
+
+// Tick does one firing: overlap rule, lock, recovery of what a dead owner left under this key, due test, body, history,
+// ledger. It blocks until the tick has ended. A body that started no run and did not fail writes its history lazily.
+func (w *Worker) Tick(ctx context.Context, tick Tick) TickResult {
+	tick.Slot = tick.Slot.Truncate(time.Millisecond) // as records keep it
+	t := &Ticking{Tick: tick, w: w, turn: make(chan bool, 1)}
+	t.ctx, t.cancel = context.WithCancelCause(ctx)
+	defer t.cancel(nil)
+	if err := w.enter(func() { w.ticking[t] = struct{}{} }); err != nil {
+		return TickResult{Err: err, Finished: time.Now()}
+	}
+	defer w.leave(func() { delete(w.ticking, t) })
+	if res, ok := t.sit(); !ok {
+		return res
+	}
+	defer t.rise()
+	lock, err := t.Workspace.TryLock("schedule:" + t.Key)
+	if held := (*state.HeldError)(nil); errors.As(err, &held) {
+		return t.heldBy(held)
+	}
+	if err != nil {
+		return t.fail(err)
+	}
+	// Given back whatever fails, before the turn of this process is handed on.
+	defer func() {
+		if err := lock.Release(); err != nil {
+			w.o.Log.Error("lock of a key cannot be released", "key", t.Key, "error", err)
+		}
+	}()
+	w.at("locked")
+	return t.underLock()
+}
+
+// heldBy ends a tick whose lock another process holds. Where that one runs the very slot, it has not been skipped.
+func (t *Ticking) heldBy(held *state.HeldError) TickResult {
+	rec, err := t.Workspace.Key(t.Key)
+	if err != nil || rec == nil {
+		return t.skipped("another process holds the key", held.Holder, "", true)
+	}
+	run := ""
+	if rec.LastFinish.Before(rec.LastStart.Time) {
+		run = rec.Run
+	}
+	taken := !t.Slot.IsZero() && !rec.Slot.Before(t.Slot)
+	return t.skipped("another process holds the key", held.Holder, run, !taken)
+}
+
+func (t *Ticking) underLock() TickResult {
+	rec, err := t.readRecord()
+	if err == nil {
+		rec, t.orphan, err = t.w.settleKey(t.Workspace, t.Key, rec, t.NextDue)
+	}
+	if err != nil {
+		return t.fail(err)
+	}
+	if !t.Forced && t.Due != nil && !t.Due(rec) {
+		return TickResult{Finished: time.Now()}
+	}
+	if rec == nil {
+		rec = &state.KeyRecord{}
+	}
+	before := *rec
+	t.Record, t.rec = rec, &before
+	t.started = time.Now()
+	err = t.body()
+	if derr := t.disown(); derr != nil {
+		t.w.o.Log.Error("run that never began cannot be settled", "key", t.Key, "error", derr)
+	}
+	return t.finish(err)
+}
+
+// readRecord reads the key's history. A damaged one is set aside, and counts as none; one of a later marbles is an error.
+func (t *Ticking) readRecord() (*state.KeyRecord, error) {
+	rec, err := t.Workspace.Key(t.Key)
+	if damaged := (*state.DamagedError)(nil); errors.As(err, &damaged) {
+		to, aerr := damaged.SetAside()
+		t.w.o.Log.Warn("history is damaged, starting a new one", "key", t.Key, "error", err, "set_aside", to, "set_aside_error", aerr)
+		return nil, aerr
+	}
+	return rec, err
+}
+
+func (t *Ticking) body() (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			t.w.o.Log.Error("panic in a tick", "key", t.Key, "panic", p, "stack", string(debug.Stack()))
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return t.Tick.Body(t.ctx, t)
+}
+
+// Launch starts a run on behalf of the tick and waits for its end: the key's record names the slot and the run before
+// the process is spawned, and the slot ledger says "ran". A run that did not complete is an error as well as a Result.
+// Workspace, Key, Slot and Trigger are the tick's where l does not say.
+func (t *Ticking) Launch(ctx context.Context, l Launch) (Result, error) {
+	run, err := t.start(l)
+	t.mu.Lock()
+	t.run, t.undone = run, err
+	t.mu.Unlock()
+	if err != nil {
+		return Result{}, err
+	}
+	select {
+	case <-run.Done():
+	case <-t.ctx.Done():
+		run.Cancel(reasonOf(t.ctx))
+	case <-ctx.Done():
+		run.Cancel(reasonOf(ctx))
+	}
+	res := run.Wait()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.result = res
+	return res, res.Err()
+}
+
+// start starts the run. What the key's last owner accepted and never began, it stands for.
+func (t *Ticking) start(l Launch) (*Run, error) {
+	if l.Queued != nil && t.orphan != nil && l.Queued.Run.ID == t.orphan.Run.ID {
+		t.orphan = nil
+	}
+	if err := t.disown(); err != nil {
+		return nil, err
+	}
+	return t.w.Start(t.launch(l))
+}
+
+// disown settles the run that never began and that the key's record names, where there is one.
+func (t *Ticking) disown() error {
+	f := t.orphan
+	if f == nil {
+		return nil
+	}
+	t.orphan = nil
+	reason := fmt.Sprintf("it never began: the process that accepted it (pid %d) died", f.PID)
+	if err := t.w.Abandon(t.Workspace, f, reason); err != nil {
+		return err
+	}
+	slot := f.Run.Extensions.Slot
+	if slot.IsZero() || slot.Equal(t.Slot) {
+		return nil
+	}
+	return t.Workspace.AppendSlot(t.Key, state.SlotEntry{
+		Slot: slot, At: state.Stamp{Time: time.Now()}, Outcome: state.SlotFailed, Run: f.Run.ID, Reason: reason,
+	}, true)
+}
+
+func (t *Ticking) launch(l Launch) Launch {
+	l.Workspace, l.Key = t.Workspace, t.Key
+	if l.Slot.IsZero() && !t.Forced {
+		l.Slot = t.Slot
+	}
+	if l.Trigger == "" {
+		l.Trigger = t.Kind
+	}
+	next := l.Started
+	l.Started = func(run string, at time.Time) error {
+		if err := t.claim(run, at); err != nil {
+			return err
+		}
+		if next != nil {
+			return next(run, at)
+		}
+		return nil
+	}
+	return l
+}
+
+// reasonOf is why a context ended, as a run's reason.
+func reasonOf(ctx context.Context) string {
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+		return cause.Error()
+	}
+	return "cancelled"
+}
+
+func (t *Ticking) runID() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.run == nil {
+		return ""
+	}
+	return t.run.id
+}
+
+// claim writes the key's record before the run's process is spawned: from here on the slot is started.
+func (t *Ticking) claim(run string, at time.Time) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	rec := *t.rec
+	t.label(&rec)
+	rec.LastStart, rec.Run = state.Stamp{Time: at}, run
+	if !t.Forced && !t.Slot.IsZero() {
+		rec.Slot, rec.SlotLocal = state.Stamp{Time: t.Slot}, t.SlotLocal
+	}
+	if err := t.Workspace.WriteKey(t.Key, &rec); err != nil {
+		return err
+	}
+	t.rec, t.begun = &rec, true
+	return nil
+}
+
+func (t *Ticking) label(rec *state.KeyRecord) {
+	rec.Version, rec.Kind, rec.Label = 1, t.Kind, t.Label
+}
+
+// ledger appends how the tick's slot ended; a tick without a slot has none.
+func (t *Ticking) ledger(e state.SlotEntry) {
+	if t.Forced || t.Slot.IsZero() {
+		return
+	}
+	e.Slot = state.Stamp{Time: t.Slot}
+	if err := t.Workspace.AppendSlot(t.Key, e, true); err != nil {
+		t.w.o.Log.Error("slot ledger cannot be written", "key", t.Key, "slot", t.Slot, "outcome", e.Outcome, "error", err)
+	}
+}
+
+// fail ends a tick that could not get to its body.
+func (t *Ticking) fail(err error) TickResult {
+	now := time.Now()
+	t.ledger(state.SlotEntry{At: state.Stamp{Time: now}, Outcome: state.SlotFailed, Reason: err.Error()})
+	return TickResult{Outcome: state.SlotFailed, Err: err, Finished: now}
+}
+
+// finish records how the tick ended: the ledger, then the key's history.
+func (t *Ticking) finish(err error) TickResult {
+	now := time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	res := TickResult{Outcome: state.SlotRan, Result: t.result, Err: err, Finished: now}
+	entry := state.SlotEntry{At: state.Stamp{Time: now}, Outcome: state.SlotRan, Run: t.result.RunID}
+	record := t.begun
+	switch {
+	case t.begun:
+	case errors.Is(err, ErrDraining), err != nil && t.run == nil && t.ctx.Err() != nil:
+		// It was stopped before it did anything: no failure, and the slot is still due.
+		res.Outcome = ""
+		return res
+	case t.result.Status == state.Cancelled: // in the queue
+		res.Outcome = state.SlotSkipped
+		entry.Outcome, entry.Reason, record = state.SlotSkipped, t.result.Error.Message, true
+	case err != nil:
+		res.Outcome = state.SlotFailed
+		entry.Outcome, entry.Reason = state.SlotFailed, err.Error()
+		// A poll that failed is no slot that could not be started: its failure stands in the history alone.
+		record = t.undone != nil || t.run != nil || t.Kind != state.KindMonitor
+	default:
+		res.Quiet = true
+	}
+	if record {
+		t.ledger(entry)
+	}
+	t.w.at("ledger")
+	if werr := t.history(now, err, res.Quiet); werr != nil {
+		t.w.o.Log.Error("history cannot be written", "key", t.Key, "error", werr)
+	}
+	t.w.at("history")
+	return res
+}
+
+func (t *Ticking) history(now time.Time, err error, quiet bool) error {
+	rec := *t.rec
+	t.label(&rec)
+	if !t.begun {
+		rec.LastStart, rec.Run = state.Stamp{Time: t.started}, ""
+	}
+	ended(&rec, now, err, t.NextDue)
+	if quiet {
+		return t.Workspace.WriteKeyLazily(t.Key, &rec)
+	}
+	return t.Workspace.WriteKey(t.Key, &rec)
+}
+
+// ended writes the end of a tick into a key's history.
+func ended(rec *state.KeyRecord, at time.Time, err error, nextDue func(time.Time) time.Time) {
+	rec.Version = 1
+	rec.LastFinish = state.Stamp{Time: at}
+	if nextDue != nil {
+		rec.NextDue = state.Stamp{Time: nextDue(at)}
+	}
+	if err == nil {
+		rec.LastStatus, rec.Failures, rec.LastError = string(state.Complete), 0, ""
+		return
+	}
+	rec.LastStatus, rec.LastError = string(state.Failed), err.Error()
+	rec.Failures++
+}

@@ -1,0 +1,220 @@
+package runner
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"marbles/state"
+)
+
+// ErrDraining says that the worker accepts nothing more.
+var ErrDraining = errors.New("the worker is stopping")
+
+// stopReason is the reason of runs that Drain cancels.
+const stopReason = "marbles is stopping"
+
+const (
+	defaultConcurrency = 16
+	defaultGrace       = 10 * time.Second
+)
+
+// Worker runs launches and ticks, at most Concurrency runs at once. It is safe for concurrent use.
+//
+// No file is read, written or synced while mu is held, so that the file work of different runs goes on side by side.
+type Worker struct {
+	o     Options
+	env   []string      // what every step's environment begins with
+	self  state.Process // this process
+	stop  chan struct{} // closed when Drain begins
+	empty chan struct{} // closed when nothing is at work any more
+	spawn spawner
+	polls sync.WaitGroup // of limits
+	bufs  sync.Pool      // *[captureBuffer]byte
+	// hook is called between the writes whose order keeps a crash harmless; nil outside tests.
+	hook func(point string)
+
+	mu       sync.Mutex // guards what follows
+	draining bool
+	work     int        // runs that will settle and ticks that will end
+	running  int        // places taken
+	queue    *list.List // *Run, waiting for a place
+	live     map[*Run]struct{}
+	ticking  map[*Ticking]struct{}
+	seats    map[keyID]*seat
+	limits   map[limitID]*limit
+}
+
+// New makes a worker.
+func New(o Options) *Worker {
+	if o.Concurrency <= 0 {
+		o.Concurrency = defaultConcurrency
+	}
+	if o.Grace <= 0 {
+		o.Grace = defaultGrace
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	w := &Worker{
+		o:       o,
+		env:     baseEnv(o.Env),
+		self:    state.Self(),
+		stop:    make(chan struct{}),
+		empty:   make(chan struct{}),
+		queue:   list.New(),
+		live:    map[*Run]struct{}{},
+		ticking: map[*Ticking]struct{}{},
+		seats:   map[keyID]*seat{},
+		limits:  map[limitID]*limit{},
+	}
+	if w.o.TempDir == "" {
+		w.o.TempDir = "/tmp"
+		if dir, _ := lookupEnv(o.Env, "TMPDIR"); dir != "" {
+			w.o.TempDir = dir
+		}
+	}
+	w.bufs.New = func() any { return new([captureBuffer]byte) }
+	return w
+}
+
+func (w *Worker) at(point string) {
+	if w.hook != nil {
+		w.hook(point)
+	}
+}
+
+// enter counts a run or tick as work that Drain waits for.
+func (w *Worker) enter(add func()) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.draining {
+		return ErrDraining
+	}
+	w.work++
+	add()
+	return nil
+}
+
+func (w *Worker) leave(remove func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	remove()
+	w.work--
+	if w.draining && w.work == 0 {
+		close(w.empty)
+	}
+}
+
+// takePlace gives a run a place, or puts it at the end of the queue. Only then is anything of it written, so that the
+// order of the queue is the order of the calls.
+func (w *Worker) takePlace(r *Run) (now bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.running < w.o.Concurrency && w.queue.Len() == 0 && !w.draining {
+		w.running++
+		return true
+	}
+	r.granted = make(chan struct{})
+	r.queued = w.queue.PushBack(r)
+	return false
+}
+
+// awaitPlace waits for a place that takePlace did not give. Without one the run has left the queue: it was cancelled, or
+// the worker drains.
+func (w *Worker) awaitPlace(r *Run) (ok bool) {
+	select {
+	case <-r.granted:
+		return true
+	case <-r.ctx.Done():
+	case <-w.stop:
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if r.queued == nil { // it was given one at this very moment
+		return true
+	}
+	w.queue.Remove(r.queued)
+	r.queued = nil
+	return false
+}
+
+// freePlace hands a place on to the run that has waited longest.
+func (w *Worker) freePlace() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if front := w.queue.Front(); front != nil && !w.draining {
+		r := w.queue.Remove(front).(*Run)
+		r.queued = nil
+		close(r.granted)
+		return
+	}
+	w.running--
+}
+
+// Active is how many runs are at work and how many wait for a place, or for their workflow's turn.
+func (w *Worker) Active() (running, queued int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	queued = w.queue.Len()
+	for _, l := range w.limits {
+		queued += int(l.line.Load())
+	}
+	return w.running, queued
+}
+
+// Ping goes through the worker's own machinery and back: it returns nil when the worker turned (watchdog). It takes the
+// lock that every start and end takes, and asks the thread that starts the processes.
+func (w *Worker) Ping(ctx context.Context) error {
+	turned := make(chan struct{})
+	go func() { // ends with the lock; a worker that never gives it back is what the caller wants to know of
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		close(turned)
+	}()
+	select {
+	case <-turned:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return w.spawn.ping(ctx)
+}
+
+// Drain accepts nothing more and waits for what runs until ctx ends, then cancels the rest and waits for that.
+// Queued runs stay queued on disk. It returns ctx's error where it had to cancel.
+func (w *Worker) Drain(ctx context.Context) error {
+	w.mu.Lock()
+	if !w.draining {
+		w.draining = true
+		close(w.stop)
+		if w.work == 0 {
+			close(w.empty)
+		}
+	}
+	w.mu.Unlock()
+	var err error
+	select {
+	case <-w.empty:
+	case <-ctx.Done():
+		err = ctx.Err()
+		w.cancelAll()
+		<-w.empty
+	}
+	w.polls.Wait()
+	w.spawn.end()
+	return err
+}
+
+func (w *Worker) cancelAll() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for t := range w.ticking {
+		t.cancel(errStopping)
+	}
+	for r := range w.live {
+		r.Cancel(stopReason)
+	}
+}

@@ -1,0 +1,192 @@
+package state
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+)
+
+// ledgerPath is where the ledger of a key lies.
+func (w *Workspace) ledgerPath(key string) (string, error) {
+	if err := PlainName("key", key); err != nil {
+		return "", err
+	}
+	return w.path(slotsDir, key+".jsonl"), nil
+}
+
+// AppendSlot appends one line to a key's slot ledger, after ending a torn last
+// line. sync makes it durable before it returns.
+func (w *Workspace) AppendSlot(key string, e SlotEntry, sync bool) error {
+	path, err := w.ledgerPath(key)
+	if err != nil {
+		return err
+	}
+	line, err := encodeLine(&e)
+	if err != nil {
+		return fmt.Errorf("cannot append to %s: %w", path, err)
+	}
+	if err := w.appendSlot(path, line, sync); err != nil {
+		return fmt.Errorf("cannot append to %s: %w", path, bare(err))
+	}
+	return nil
+}
+
+func (w *Workspace) appendSlot(path string, line []byte, sync bool) error {
+	f, created, err := openAppend(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		// The directories were deleted under a running service.
+		if err := w.makeDirs(); err != nil {
+			return err
+		}
+		f, created, err = openAppend(path)
+	}
+	if err != nil {
+		return err
+	}
+	if created {
+		w.ledgersMade.Add(1)
+	}
+	err = appendLine(f, line)
+	if err == nil && sync {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil || !sync {
+		return err
+	}
+	return w.keepLedgers()
+}
+
+// keepLedgers makes the names of all ledgers durable where this process created one
+// since it last did so. That one may have been created by a line that was not synced.
+func (w *Workspace) keepLedgers() error {
+	made := w.ledgersMade.Load()
+	if w.ledgersKept.Load() >= made {
+		return nil
+	}
+	if err := w.syncs.sync(w.files(), w.path(slotsDir)); err != nil {
+		return err
+	}
+	for kept := w.ledgersKept.Load(); kept < made; kept = w.ledgersKept.Load() {
+		if w.ledgersKept.CompareAndSwap(kept, made) {
+			break
+		}
+	}
+	return nil
+}
+
+// openAppend opens a file for appending and reports whether that created it.
+func openAppend(path string) (f *os.File, created bool, err error) {
+	const flags = os.O_RDWR | os.O_APPEND
+	f, err = os.OpenFile(path, flags, 0)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return f, false, err
+	}
+	f, err = os.OpenFile(path, flags|os.O_CREATE, 0o600)
+	return f, err == nil, err
+}
+
+// appendLine appends a whole line in one write. A crash may have left the last line
+// without its end; then that is ended first, in the same write, so that it costs
+// only itself. Two appenders may both end it: readers pass over empty lines.
+func appendLine(f *os.File, line []byte) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if size := info.Size(); size > 0 {
+		var last [1]byte
+		if _, err := f.ReadAt(last[:], size-1); err != nil {
+			return err
+		}
+		if last[0] != '\n' {
+			line = append([]byte{'\n'}, line...)
+		}
+	}
+	_, err = f.Write(line)
+	return err
+}
+
+// Slots reads the newest n entries of a key's ledger, oldest first; n <= 0 is all.
+// It reads from the end: its cost does not grow with the ledger. Damaged lines are
+// passed over.
+func (w *Workspace) Slots(key string, n int) ([]SlotEntry, error) {
+	path, err := w.ledgerPath(key)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot read %s: %w", path, bare(err))
+	}
+	defer func() { _ = f.Close() }()
+	var entries []SlotEntry
+	err = linesBackward(f, func(line []byte) bool {
+		var e SlotEntry
+		// A torn last line is either no JSON or lacks nothing but its newline.
+		if decode(line, &e) == nil && !e.Slot.IsZero() && e.Outcome != "" {
+			entries = append(entries, e)
+		}
+		return n <= 0 || len(entries) < n
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot read %s: %w", path, bare(err))
+	}
+	slices.Reverse(entries)
+	return entries, nil
+}
+
+// maxLine is the longest line that is read; a longer one is damage.
+const maxLine = 1 << 20
+
+// linesBackward calls fn for each line that is not empty, last first, until it
+// returns false.
+func linesBackward(f *os.File, fn func(line []byte) bool) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	const chunk = 16 << 10
+	var (
+		tail    []byte // the beginning of what was read so far, up to its first newline
+		tooLong bool
+	)
+	for end := info.Size(); end > 0; {
+		start := max(0, end-chunk)
+		buf := make([]byte, end-start, int(end-start)+len(tail))
+		if _, err := f.ReadAt(buf, start); err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		end = start
+		buf = append(buf, tail...)
+		for {
+			i := bytes.LastIndexByte(buf, '\n')
+			if i < 0 {
+				break
+			}
+			line := buf[i+1:]
+			buf = buf[:i]
+			if !tooLong && len(line) > 0 && !fn(line) {
+				return nil
+			}
+			tooLong = false
+		}
+		tail = buf
+		if len(tail) > maxLine {
+			tail, tooLong = nil, true
+		}
+	}
+	if !tooLong && len(tail) > 0 {
+		fn(tail)
+	}
+	return nil
+}

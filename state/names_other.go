@@ -1,0 +1,28 @@
+//go:build !linux
+
+package state
+
+import (
+	"os"
+	"strings"
+)
+
+// readNames lists the names in a directory that end in ext, without it, in no order.
+func readNames(dir, ext string) ([]string, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	all, err := f.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	names := all[:0]
+	for _, name := range all {
+		if stem, ok := strings.CutSuffix(name, ext); ok && stem != "" {
+			names = append(names, stem)
+		}
+	}
+	return names, nil
+}

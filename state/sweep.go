@@ -1,0 +1,76 @@
+package state
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ownTempAge is after how long a temporary file with our own pid cannot be a write
+// of ours. In a container every service has the same pid, and that pid is alive.
+const ownTempAge = time.Hour
+
+// Sweep removes temporary files whose writer is dead, and returns their paths.
+func (w *Workspace) Sweep() ([]string, error) {
+	var (
+		swept []string
+		errs  []error
+		alive = make(map[int]bool)
+	)
+	for _, dir := range []string{w.dir, w.path(runsDir), w.path(schedulesDir), w.path(monitorsDir)} {
+		names, err := readNames(dir, tempExt)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("cannot list %s: %w", dir, bare(err)))
+		}
+		for _, name := range names {
+			path := filepath.Join(dir, name+tempExt)
+			if !abandoned(path, name, alive) {
+				continue
+			}
+			if err := os.Remove(path); err == nil {
+				swept = append(swept, path)
+			} else if !errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, fmt.Errorf("cannot remove %s: %w", path, bare(err)))
+			}
+		}
+	}
+	return swept, errors.Join(errs...)
+}
+
+// abandoned reports whether the temporary file of this name (without its ending) is
+// one of ours and its writer is dead. alive remembers the answers by pid.
+func abandoned(path, name string, alive map[int]bool) bool {
+	pid, ok := tempWriter(name)
+	if !ok {
+		return false
+	}
+	if pid == os.Getpid() {
+		info, err := os.Lstat(path)
+		return err == nil && time.Since(info.ModTime()) > ownTempAge
+	}
+	live, known := alive[pid]
+	if !known {
+		live = Process{PID: pid}.Alive()
+		alive[pid] = live
+	}
+	return !live
+}
+
+// tempWriter is the pid in the name of a temporary file, see [tempName].
+func tempWriter(name string) (pid int, ok bool) {
+	stem, mark := name, strings.LastIndexByte(name, '.')
+	if mark <= 0 || stem[0] != '.' {
+		return 0, false
+	}
+	text, _, ok := strings.Cut(stem[mark+1:], "-")
+	if !ok {
+		return 0, false
+	}
+	pid, err := strconv.Atoi(text)
+	return pid, err == nil && pid > 0
+}
