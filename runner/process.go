@@ -87,11 +87,12 @@ func (c *child) identity() state.Process {
 
 // signal sends a signal to the group and to what has left it. What is stopped gets to see it.
 func (c *child) signal(sig syscall.Signal) {
+	left := c.find() // before the main process dies, and with it the knowledge of whose parent it was
 	_ = syscall.Kill(-c.pid, sig)
 	if sig != syscall.SIGKILL {
 		_ = syscall.Kill(-c.pid, syscall.SIGCONT)
 	}
-	for _, p := range c.find() {
+	for _, p := range left {
 		c.tell(p, sig)
 	}
 }

@@ -91,6 +91,7 @@ func TestReportedCases(t *testing.T) {
 			[]string{"2026-01-03T00:00Z", "2026-01-04T00:00Z", "2026-01-09T00:00Z"}},
 		{"29 February on a Sunday or Monday, across 2100", "0 0 29 2 */7,1", "UTC", "2096-01-01T00:00",
 			[]string{"2112-02-29T00:00Z", "2128-02-29T00:00Z"}},
+		{"the rarest date", "0 0 29 2 */7", "UTC", "2088-02-29T00:00", []string{"2128-02-29T00:00Z"}},
 		{"C44 the evening slot is still to come", "0 17 * * *", "UTC", "2026-01-05T10:57", []string{"2026-01-05T17:00Z"}},
 		{"C47 from the last run only", "0 4 * * *", newYork, "2026-02-06T14:59", []string{"2026-02-07T04:00-05:00"}},
 

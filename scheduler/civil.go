@@ -71,7 +71,7 @@ func Resolve(year int, month time.Month, day, hour, minute int, loc *time.Locati
 }
 
 func resolve(civil int64, loc *time.Location) int64 {
-	s := spanAt(civil-maxOffset-reach, loc)
+	s := spanAt(civil-maxOffset, loc) // no zone shows it earlier
 	for {
 		if lo, hi := s.skipped(); lo <= civil && civil < hi {
 			return civil - s.before

@@ -114,9 +114,11 @@ func TestHostileZones(t *testing.T) {
 
 		from, to := int64(start-4*daySeconds), at+4*daySeconds
 		var want []int64
+		nominal := make(map[int64]int64)
 		for civil, ok := c.cal.next(from - maxOffset); ok && civil < to+maxOffset; civil, ok = c.cal.next(civil + 60) {
 			if at := resolve(civil, loc); from < at && at < to {
 				want = append(want, at)
+				nominal[at] = max(nominal[at], civil)
 			}
 		}
 		if c.cal.elapsed {
@@ -135,6 +137,9 @@ func TestHostileZones(t *testing.T) {
 			s, ok := c.Next(now, loc)
 			if !ok || s.At.Unix() != w {
 				t.Fatalf("after %d comes %d, want %d", now.Unix(), s.At.Unix(), w)
+			}
+			if civil := wallText(nominal[w], "2006-01-02T15:04"); s.Civil != civil && !c.cal.elapsed {
+				t.Fatalf("at %d: the nominal time is %s, want %s", w, s.Civil, civil)
 			}
 			now = s.At
 		}

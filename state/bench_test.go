@@ -103,7 +103,7 @@ func BenchmarkRuns100k(b *testing.B) {
 
 // BenchmarkWriteRun compares directory fsyncs that are shared with ones that are not.
 func BenchmarkWriteRun(b *testing.B) {
-	for _, writers := range []int{1, 16, 64} {
+	for _, writers := range []int{1, 16, 32, 64} {
 		for _, shared := range []bool{false, true} {
 			b.Run(fmt.Sprintf("writers=%d/shared=%t", writers, shared), func(b *testing.B) {
 				w := newWorkspace(b)

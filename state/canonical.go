@@ -214,6 +214,7 @@ func (c *canonicalizer) order(members []member) (order []span, moved bool, err e
 	}
 	// Stable, so that of equal names the last one of the text comes last.
 	slices.SortStableFunc(members, compare)
+	order = make([]span, 0, len(members))
 	for i, m := range members {
 		if i+1 < len(members) && compare(m, members[i+1]) == 0 {
 			if c.exact {

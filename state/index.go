@@ -221,13 +221,13 @@ func (x *index) summary(id string) (s RunSummary, ok bool) {
 	return s, ok && len(rest) == crcLen && !strings.Contains(rest, "\t")
 }
 
-// appendIndex appends lines in one write.
+// appendIndex appends lines in one write, after ending a torn last line.
 func (w *Workspace) appendIndex(lines []byte) error {
-	f, err := os.OpenFile(w.path(indexFile), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	f, _, err := openAppend(w.path(indexFile))
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(lines)
+	err = appendLine(f, lines)
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}

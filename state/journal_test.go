@@ -553,9 +553,11 @@ func FuzzJournalParseText(f *testing.F) {
 		`{"kind":"text","at":"2026-11-30T16:29:03.123Z","step":"s","stream":"stdout","text":"a\"}`,
 		`{"kind":"text","at":"2026-11-30T16:29:03.123Z","step":"s","stream":"stdout","text":"a","x":"b"}`,
 		`{"kind":"text","at":"2026-11-30T16:29:03.123Z","step":"s","stream":"stdout","text":"\ud83c\udf88"}`,
+		`{"kind":"text","at":"2026-11-30T16:29:03.123Z","step":"s","stream":"stdout","text":"\u00e9"}`,
 		`{"kind":"text","at":"2026-11-30T16:29:03.1234","step":"s","stream":"stdout","text":"a"}`,
 		"{\"kind\":\"text\",\"at\":\"2026-11-30T16:29:03.123Z\",\"step\":\"s\",\"stream\":\"stdout\",\"base64\":\"/2\r\nE=\"}",
 		"{\"kind\":\"text\",\"at\":\"2026-11-30T16:29:03.123Z\",\"step\":\"s\",\"stream\":\"stdout\",\"text\":\"a\xff\"}",
+		"{\"kind\":\"text\",\"at\":\"0000-01-10T00:00:00,000Z\",\"step\":\"\",\"stream\":\"\",\"base64\":\"00\n00\"}",
 	} {
 		f.Add([]byte(seed))
 	}

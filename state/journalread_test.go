@@ -109,7 +109,7 @@ func TestReadJournalSkipsEndlessLines(t *testing.T) {
 	const limit = 1 << 20
 	for _, size := range []int{limit - 100, limit + 1, limit + readRoom, 20 * limit} {
 		w := &Workspace{dir: t.TempDir()}
-		writeJournal(t, w, textLine("a")+"\n"+strings.Repeat("x", size)+"\n"+textLine("b")+"\n")
+		writeJournal(t, w, textLine("a")+"\nx"+strings.Repeat(" ", size)+textLine("not seen")+"\n"+textLine("b")+"\n")
 		r, err := w.openJournalReader(journalRun)
 		noError(t, err)
 		r.limit = limit

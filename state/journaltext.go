@@ -219,7 +219,7 @@ func parseText(line []byte, last *Entry) (e Entry, ok bool) {
 		return e, ok
 	}
 	body, cut := bytes.CutPrefix(rest, []byte(`","base64":"`))
-	if !cut || bytes.IndexByte(body, '\r') >= 0 { // which the base64 package would pass over
+	if !cut || plainPrefix(body) < len(body) { // the base64 package would pass over line ends
 		return e, false
 	}
 	var err error
@@ -246,7 +246,7 @@ func cutPlain(b []byte, key, last string) (value string, rest []byte, ok bool) {
 
 // parseAt reads the layout that appendAt writes.
 func parseAt(b []byte) (time.Time, bool) {
-	if b[len(b)-1] != 'Z' {
+	if b[len(b)-len(".000Z")] != '.' || b[len(b)-1] != 'Z' {
 		return time.Time{}, false
 	}
 	t, err := time.Parse(time.RFC3339, string(b)) // takes the milliseconds too, and is much the fastest layout

@@ -443,6 +443,20 @@ func TestLockRaces(t *testing.T) {
 			held: holderTaking, files: map[string]string{benchLock: ""},
 		},
 		{
+			name: "a breaker is at the file we just created", content: "-",
+			seam: once(pointCreated, func(b *lockBench) {
+				fd, err := openFD(b.path(), unix.O_RDONLY|unix.O_CLOEXEC)
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.Cleanup(func() { unix.Close(fd) })
+				if err := unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB); err != nil {
+					b.Fatal(err)
+				}
+			}),
+			held: holderTaking, files: map[string]string{benchLock: ""},
+		},
+		{
 			name: "lost while we stalled before writing", content: "-",
 			seam: once(pointCreated, replace(strconv.Itoa(live))),
 			held: livePid, files: map[string]string{benchLock: strconv.Itoa(live)},
@@ -504,6 +518,39 @@ func TestLockRaces(t *testing.T) {
 			}
 			b.mustTry()
 			b.wantFiles(map[string]string{benchLock: ownPID()})
+		})
+	}
+}
+
+// A turn is for the lock that was judged: another one, abandoned as well, takes a
+// turn of its own.
+func TestLockTurnIsForOneLock(t *testing.T) {
+	first, second := strconv.Itoa(deadPID(t)), strconv.Itoa(deadPID(t))
+	tests := []struct{ name, before, after string }{
+		{"another dead holder", first, second},
+		{"another empty file", "", ""},
+		{"a dead holder for an empty file", "", first},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newLockBench(t)
+			b.write(tt.before, time.Minute)
+			turns := 0
+			b.seam.at = func(p lockPoint, path string) {
+				if p != pointTurn {
+					return
+				}
+				if turns++; turns == 1 {
+					if err := os.Rename(path, path+".old"); err != nil {
+						t.Fatal(err)
+					}
+					b.write(tt.after, time.Hour)
+				}
+			}
+			b.mustTry()
+			if turns != 2 {
+				t.Errorf("got %d turns, want 2", turns)
+			}
 		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 	"os"
 	"os/exec"
+	"strconv"
 	"testing"
 	"time"
 
@@ -41,8 +42,14 @@ func TestProcessAlive(t *testing.T) {
 		{"init", Process{PID: 1}, true},
 		{"none", Process{}, false},
 		{"a process group", Process{PID: -me.PID}, false},
-		{"beyond 32 bits", Process{PID: math.MaxInt32 + 1 + me.PID}, false},
-		{"wraps around to this pid", Process{PID: 1<<32 + me.PID}, false},
+		{"beyond any pid", Process{PID: math.MaxInt - 1}, false},
+	}
+	if wide := int64(1)<<32 + int64(me.PID); strconv.IntSize == 64 {
+		tests = append(tests, struct {
+			name string
+			p    Process
+			want bool
+		}{"a number whose low 32 bits are this pid", Process{PID: int(wide)}, false})
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -2,19 +2,28 @@ package catalog
 
 import "errors"
 
-// LoadAll reads several sources, as paths relative to cwd; those of one workspace become one catalog. No path at all
-// means the default source (see [Locate]). The errors of all of them come together as Diagnostics.
-func LoadAll(paths []string, cwd string, o Options) ([]*Catalog, error) {
+// LocateAll resolves several --source values; none at all means the default source (see [Locate]).
+func LocateAll(paths []string, cwd string) ([]Source, error) {
 	if len(paths) == 0 {
 		paths = []string{""}
 	}
-	var order []string
-	byWorkspace := map[string][]Source{}
+	sources := make([]Source, 0, len(paths))
 	for _, p := range paths {
-		src, err := Locate(p, cwd)
+		s, err := Locate(p, cwd)
 		if err != nil {
 			return nil, err
 		}
+		sources = append(sources, s)
+	}
+	return sources, nil
+}
+
+// LoadAll reads several sources; those of one workspace become one catalog. The errors of all of them come together
+// as Diagnostics.
+func LoadAll(sources []Source, o Options) ([]*Catalog, error) {
+	var order []string
+	byWorkspace := map[string][]Source{}
+	for _, src := range sources {
 		if byWorkspace[src.Workspace] == nil {
 			order = append(order, src.Workspace)
 		}

@@ -123,17 +123,26 @@ func (a *app) reader(c *cobra.Command) (*settings.Settings, *state.Root, error) 
 
 // writer opens the state root for writing, or a throw-away one for a dry run.
 func (a *app) writer(s *settings.Settings) (root *state.Root, done func() error, err error) {
+	done = func() error { return nil }
 	if a.dryRun {
-		return state.OpenTemporary()
+		root, remove, err := state.OpenTemporary()
+		if err != nil {
+			return nil, done, err
+		}
+		return root, remove, nil
 	}
 	root, err = state.Open(s.State)
-	return root, func() error { return nil }, err
+	return root, done, err
 }
 
 // catalogs reads the definitions of every source, one catalog for each workspace. Readers are exempt from the rule
 // about files that others may write.
 func (a *app) catalogs(s *settings.Settings, running bool) ([]*catalog.Catalog, error) {
-	return catalog.LoadAll(s.Sources, a.Cwd, catalog.Options{Running: running, Now: time.Now(), Local: time.Local})
+	sources, err := catalog.LocateAll(s.Sources, a.Cwd)
+	if err != nil {
+		return nil, err
+	}
+	return catalog.LoadAll(sources, catalog.Options{Running: running, Now: time.Now(), Local: time.Local})
 }
 
 // here is the workspace of the first source, "" where it cannot be told.

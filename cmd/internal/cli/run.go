@@ -34,11 +34,12 @@ signal cuts that short. SIGHUP reads the definitions again, all or nothing.`,
 			if err != nil {
 				return err
 			}
-			root, done, err := a.writer(s)
-			if err != nil {
-				return err
-			}
+			done := func() error { return nil }
 			defer func() { err = errors.Join(err, done()) }()
+			open := func() (root *state.Root, err error) {
+				root, done, err = a.writer(s)
+				return root, err
+			}
 			log := a.log(s)
 			if a.dryRun {
 				log.Warn("dry run: nothing is written under the state root, but commands are executed")
@@ -46,7 +47,7 @@ signal cuts that short. SIGHUP reads the definitions again, all or nothing.`,
 			stop, kill, reload, release := signals()
 			defer release()
 			err = service.Run(context.Background(), service.Options{
-				Settings: s, Cwd: a.Cwd, Root: root, Env: a.Env.Env, DryRun: a.dryRun, Log: log,
+				Settings: s, Cwd: a.Cwd, Open: open, Env: a.Env.Env, DryRun: a.dryRun, Log: log,
 				Stop: stop, Kill: kill, Reload: reload,
 			})
 			if errors.Is(err, service.ErrSecond) {

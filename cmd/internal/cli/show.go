@@ -96,7 +96,7 @@ func (a *app) showRun(ws *state.Workspace, id string, asJSON bool) error {
 	}
 	kept := rows[:0]
 	for _, r := range rows {
-		if r[1] != "" && r[1] != "-" {
+		if r[1] != "" && r[1] != "-" && r[1] != "null" {
 			kept = append(kept, r)
 		}
 	}

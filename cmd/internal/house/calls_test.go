@@ -27,8 +27,7 @@ var calls = []struct {
 		"state runner cmd/internal/cli/init.go", "only state writes below the root; a runner has temporary files for its steps, and init writes a starter"},
 	{"exec.Command exec.CommandContext os.StartProcess syscall.Exec syscall.ForkExec", "runner", "every process is in a group that is ended and recorded"},
 	{"time.Tick", "", "nobody can stop it"},
-	{"time.Sleep", "state/lock.go runner/process.go",
-		"it cannot be cancelled, and knows no wall clock: use a timer beside ctx.Done(); only what the kernel must do in a moment is waited for so"},
+	{"time.Sleep", "state runner", "it cannot be cancelled, and knows no wall clock; only what the kernel or the disk must do in a moment is waited for so"},
 	{"context.TODO", "", "somebody ends everything that runs"},
 }
 
@@ -249,20 +248,27 @@ func checkAssignments(t *testing.T, all []source) {
 	}
 }
 
-// TestGoroutinesHaveAnEnd: a go statement has a comment that says who waits for it. sync.WaitGroup.Go and errgroup say it themselves.
+// TestGoroutinesHaveAnEnd: a go statement has a comment that says who waits for it, beside it or in its function's doc.
+// sync.WaitGroup.Go says it itself.
 func TestGoroutinesHaveAnEnd(t *testing.T) {
 	for _, s := range program(t) {
 		said := map[int]bool{} // lines on which a comment ends, or stands behind code
 		for _, g := range s.syntax.Comments {
 			said[s.fset.Position(g.End()).Line] = true
 		}
-		ast.Inspect(s.syntax, func(n ast.Node) bool {
-			if g, ok := n.(*ast.GoStmt); ok {
-				if line := s.fset.Position(g.Pos()).Line; !said[line] && !said[line-1] {
-					t.Errorf("%s: say who waits for this goroutine", s.at(g))
-				}
+		for _, d := range s.syntax.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || strings.Contains(f.Doc.Text(), "wait") {
+				continue
 			}
-			return true
-		})
+			ast.Inspect(f, func(n ast.Node) bool {
+				if g, ok := n.(*ast.GoStmt); ok {
+					if line := s.fset.Position(g.Pos()).Line; !said[line] && !said[line-1] {
+						t.Errorf("%s: say who waits for this goroutine", s.at(g))
+					}
+				}
+				return true
+			})
+		}
 	}
 }

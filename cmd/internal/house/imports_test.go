@@ -34,6 +34,7 @@ var directions = []direction{
 		"the service is told what to do; the command line is above it"},
 	{"cmd/internal/cli", []string{"cmd/internal", "packaging", "scheduler", "monitor", "runner", "state"},
 		"the command line wires everything, except the program itself"},
+	{"bench", []string{"scheduler", "monitor", "runner", "state"}, "figures are measured from outside"},
 	{"cmd/marbles", []string{"cmd/internal/cli"}, "the program is one call"},
 }
 
@@ -174,6 +175,7 @@ func TestDependenciesStayInPlace(t *testing.T) {
 				}
 				in := d.where == nil || slices.ContainsFunc(d.where, func(dir string) bool { return below(s.dir(), dir) })
 				switch {
+				case s.in("bench"):
 				case d.tests && !s.test:
 					t.Errorf("%s imports %s, which is for tests", s.path, p)
 				case !d.tests && !s.test && !in:

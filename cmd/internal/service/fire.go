@@ -32,7 +32,7 @@ func (s *service) handle(a armed, due scheduler.Due) {
 		return
 	}
 	if due.Late {
-		log.Info("catching up", "slot", due.Slot.At, "late", time.Since(due.Slot.At).Round(time.Second))
+		log.Info("catching up", "slot", due.Slot.At, "late", time.Since(due.Slot.At).Round(time.Second).String())
 	}
 	f := Firing{Due: &due, Live: func(key string) bool { return s.plan.Load().live(ws, key) }}
 	res := s.tick(a, f)
@@ -94,7 +94,7 @@ func report(log *slog.Logger, res runner.TickResult) {
 	case res.Err != nil:
 		log.Error("tick failed", "error", res.Err)
 	case res.Result.RunID != "":
-		log.Info("run completed", "run", res.Result.RunID, "took", res.Result.Finished.Sub(res.Result.Started).Round(time.Millisecond))
+		log.Info("run completed", "run", res.Result.RunID, "took", res.Result.Finished.Sub(res.Result.Started).Round(time.Millisecond).String())
 	default:
 		log.Debug("tick saw nothing to do")
 	}

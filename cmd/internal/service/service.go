@@ -25,10 +25,11 @@ var ErrSecond = errors.New("another service serves this workspace")
 type Options struct {
 	Settings *settings.Settings
 	Cwd      string
-	Root     *state.Root
-	Env      []string
-	DryRun   bool
-	Log      *slog.Logger
+	// Open opens the state root; it is called once the definitions are known to be good.
+	Open   func() (*state.Root, error)
+	Env    []string
+	DryRun bool
+	Log    *slog.Logger
 	// Stop, Reload and Kill come from signals: the first Stop drains, a second cuts it short.
 	Stop   <-chan struct{}
 	Kill   <-chan struct{}
@@ -39,6 +40,8 @@ type Options struct {
 type service struct {
 	Options
 	started time.Time
+	root    *state.Root
+	sources []catalog.Source // as they were found
 	zone    *scheduler.Zone
 	loop    *scheduler.Loop
 	worker  *runner.Worker
@@ -60,6 +63,9 @@ func Run(ctx context.Context, o Options) (err error) {
 	s.notify = newNotifier(o.Log)
 	catalogs, err := s.load()
 	if err != nil {
+		return err
+	}
+	if s.root, err = o.Open(); err != nil {
 		return err
 	}
 	targets, err := s.claim(catalogs, nil, &cleanup)
@@ -102,6 +108,9 @@ func Run(ctx context.Context, o Options) (err error) {
 	cleanup.push("loop", func() error { stopLoop(); return <-loopDone })
 
 	s.Log.Info("service is ready", "triggers", p.triggers, "workspaces", len(targets), "pid", os.Getpid(), "dry_run", o.DryRun)
+	if p.triggers == 0 {
+		s.Log.Warn("nothing will run: no enabled schedule or monitor is defined", "sources", o.Settings.Sources)
+	}
 	s.serve(ctx)
 	return nil
 }
@@ -122,7 +131,7 @@ func (s *service) serve(ctx context.Context) {
 			return
 		case <-s.Stop:
 			s.notify.stopping(s.Settings.Drain + s.Settings.Grace)
-			s.Log.Info("service is stopping", "drain", s.Settings.Drain)
+			s.Log.Info("service is stopping", "drain", s.Settings.Drain.String())
 			return
 		case <-s.Reload:
 			s.reload()
@@ -139,7 +148,7 @@ func (s *service) serve(ctx context.Context) {
 // turned reports whether the loop and the worker really go on, for the watchdog.
 func (s *service) turned(ctx context.Context) bool {
 	if age := time.Since(s.loop.Turned()); age > loopPatience {
-		s.Log.Error("scheduler loop is stuck, watchdog is not fed", "since", age.Round(time.Second))
+		s.Log.Error("scheduler loop is stuck, watchdog is not fed", "since", age.Round(time.Second).String())
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, loopPatience)
@@ -209,7 +218,7 @@ func (s *service) drain() error {
 func (s *service) claim(catalogs []*catalog.Catalog, held *plan, cleanup *cleanups) ([]*Target, error) {
 	var targets []*Target
 	for _, c := range catalogs {
-		ws, err := s.Root.Workspace(c.Sources[0].Workspace)
+		ws, err := s.root.Workspace(c.Sources[0].Workspace)
 		if err != nil {
 			return nil, err
 		}
@@ -273,6 +282,24 @@ func (s *service) reload() {
 	s.notify.ready(s.statusLine())
 }
 
+// load reads the definitions. A source that was found once stays where it was: a folder that has vanished since is an
+// error, not an empty catalog.
 func (s *service) load() ([]*catalog.Catalog, error) {
-	return catalog.LoadAll(s.Settings.Sources, s.Cwd, catalog.Options{Running: true, Now: time.Now(), Local: s.zone.Location()})
+	for i, known := range s.sources {
+		if known.Path != "" {
+			continue
+		}
+		found, err := catalog.Locate("", s.Cwd) // there was none; perhaps there is one now
+		if err != nil {
+			return nil, err
+		}
+		s.sources[i] = found
+	}
+	if s.sources == nil {
+		var err error
+		if s.sources, err = catalog.LocateAll(s.Settings.Sources, s.Cwd); err != nil {
+			return nil, err
+		}
+	}
+	return catalog.LoadAll(s.sources, catalog.Options{Running: true, Now: time.Now(), Local: s.zone.Location()})
 }

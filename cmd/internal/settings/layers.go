@@ -150,6 +150,7 @@ func (l *loader) readFile(file string, values map[string]any) {
 			}
 		}
 	}
+	doc.Errors.Sort()
 	l.errors = append(l.errors, doc.Errors...)
 }
 

@@ -1,0 +1,405 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"marbles/state"
+)
+
+// hold is a workflow that goes on until the file it waits for is there. It ends with its own step.
+func hold(dir string) *Workflow {
+	return shell("hold", fmt.Sprintf(`while ! test -e %s/go; do sleep 0.01; done`, dir))
+}
+
+func release(t testing.TB, dir string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func isStatus(ws *state.Workspace, id string, want state.Status) func() bool {
+	return func() bool {
+		f, err := ws.Run(id)
+		return err == nil && f.Run.Status == want
+	}
+}
+
+// Runs beyond the limit wait in the order in which they came, on disk from the start.
+func TestQueue(t *testing.T) {
+	ws, w, dir := newWorkspace(t), newWorker(t, Options{Concurrency: 1}), t.TempDir()
+	first := start(t, w, Launch{Workspace: ws, Workflow: hold(dir)})
+	var runs []*Run
+	for i := range 5 {
+		wf := shell("job", fmt.Sprintf("echo %d >> %s/order", i, dir))
+		r := start(t, w, Launch{Workspace: ws, Workflow: wf})
+		if f := runFile(t, ws, r.ID()); f.Run.Status != state.Queued || f.PID != os.Getpid() {
+			t.Errorf("run %d is %s of %d", i, f.Run.Status, f.PID)
+		}
+		runs = append(runs, r)
+	}
+	if running, queued := w.Active(); running != 1 || queued != 5 {
+		t.Errorf("%d running, %d queued", running, queued)
+	}
+	runs[2].Cancel("not now")
+	if res := runs[2].Wait(); res.Status != state.Cancelled || res.Error.Message != "not now" || !res.Started.IsZero() {
+		t.Errorf("got %+v", res)
+	}
+	if f := runFile(t, ws, runs[2].ID()); f.Run.Status != state.Cancelled || f.Run.Timestamps.CancelledAt == 0 || f.Run.Timestamps.StartedAt != 0 {
+		t.Errorf("got %+v", f.Run)
+	}
+	release(t, dir)
+	for i, r := range append(runs, first) {
+		if res := r.Wait(); i != 2 && res.Status != state.Complete {
+			t.Errorf("run %d: %+v", i, res)
+		}
+	}
+	got, _ := os.ReadFile(dir + "/order")
+	if diff := cmp.Diff("0\n1\n3\n4\n", string(got)); diff != "" {
+		t.Error(diff)
+	}
+	if running, queued := w.Active(); running != 0 || queued != 0 {
+		t.Errorf("%d running, %d queued", running, queued)
+	}
+}
+
+func TestCancel(t *testing.T) {
+	ws, w := newWorkspace(t), newWorker(t, Options{})
+	r := start(t, w, Launch{Workspace: ws, Workflow: shell("job", "echo a; sleep 20; echo b")})
+	eventually(t, "output", func() bool { return output(t, ws, r.ID(), "job", state.Stdout) != "" })
+	r.Cancel("stop it")
+	r.Cancel("again")
+	res := r.Wait()
+	want := &state.RunError{Name: "CancelledError", Message: "stop it"}
+	if diff := cmp.Diff(want, res.Error); diff != "" || res.Status != state.Cancelled {
+		t.Errorf("%s: %s", res.Status, diff)
+	}
+	f := runFile(t, ws, r.ID())
+	if f.Run.Status != state.Cancelled || f.Steps[0].Status != state.Cancelled {
+		t.Errorf("got %+v", f)
+	}
+	if got := lines(t, ws, r.ID()); got[1] != "[step] job aborted" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// A workflow's own limit counts over workers, as over processes; within one the turn is handed on directly.
+func TestWorkflowConcurrency(t *testing.T) {
+	ws, dir := newWorkspace(t), t.TempDir()
+	a, b := newWorker(t, Options{}), newWorker(t, Options{})
+	wf := shell("a/b", fmt.Sprintf(`f=$(mktemp %s/run.XXXXXX); ls %s/run.* | wc -l; sleep 0.02; rm $f`, dir, dir))
+	wf.Concurrency = 2
+	var runs []*Run
+	for i := range 20 {
+		w := a
+		if i%4 == 0 {
+			w = b
+		}
+		runs = append(runs, start(t, w, Launch{Workspace: ws, Workflow: wf}))
+	}
+	most := ""
+	for _, r := range runs {
+		if res := r.Wait(); res.Status != state.Complete {
+			t.Errorf("got %+v", res)
+		}
+		most = max(most, strings.TrimSpace(output(t, ws, r.ID(), "a/b", state.Stdout)))
+	}
+	if most != "2" {
+		t.Errorf("%s at once", most)
+	}
+	locks, err := ws.Locks()
+	if err != nil || len(locks) != 0 {
+		t.Errorf("locks are left: %v, %v", locks, err)
+	}
+}
+
+// A run that waits for its workflow's turn does not keep others from a place, and can be cancelled.
+func TestWorkflowConcurrencyWaits(t *testing.T) {
+	ws, w, dir := newWorkspace(t), newWorker(t, Options{Concurrency: 2}), t.TempDir()
+	one := hold(dir)
+	one.Concurrency = 1
+	first := start(t, w, Launch{Workspace: ws, Workflow: one})
+	second := start(t, w, Launch{Workspace: ws, Workflow: one})
+	third := start(t, w, Launch{Workspace: ws, Workflow: one})
+	if res := run(t, w, ws, shell("other", "true")); res.Status != state.Complete {
+		t.Errorf("got %+v", res)
+	}
+	if running, queued := w.Active(); running != 1 || queued != 2 {
+		t.Errorf("%d running, %d queued", running, queued)
+	}
+	second.Cancel("")
+	if res := second.Wait(); res.Status != state.Cancelled {
+		t.Errorf("got %+v", res)
+	}
+	release(t, dir)
+	if res := third.Wait(); res.Status != state.Complete {
+		t.Errorf("got %+v", res)
+	}
+	first.Wait()
+}
+
+func TestDrain(t *testing.T) {
+	ws, dir := newWorkspace(t), t.TempDir()
+	w := newWorker(t, Options{Concurrency: 1})
+	running := start(t, w, Launch{Workspace: ws, Workflow: hold(dir)})
+	queued := start(t, w, Launch{Workspace: ws, Workflow: shell("job", "true")})
+	limited := shell("limited", "true")
+	limited.Concurrency = 1
+	limited1 := start(t, w, Launch{Workspace: ws, Workflow: limited})
+	limited2 := start(t, w, Launch{Workspace: ws, Workflow: limited})
+	done := make(chan error)
+	go func() { done <- w.Drain(context.Background()) }()
+	for _, r := range []*Run{queued, limited1, limited2} {
+		if res := r.Wait(); res.Status != state.Queued || !errors.Is(res.Err(), ErrDraining) {
+			t.Errorf("got %+v", res)
+		}
+		if f := runFile(t, ws, r.ID()); f.Run.Status != state.Queued {
+			t.Errorf("on disk it is %s", f.Run.Status)
+		}
+	}
+	if _, err := w.Start(Launch{Workspace: ws, Workflow: shell("job", "true")}); !errors.Is(err, ErrDraining) {
+		t.Errorf("got %v", err)
+	}
+	if res := w.Tick(context.Background(), Tick{Workspace: ws, Key: "k"}); !errors.Is(res.Err, ErrDraining) || res.Outcome != "" {
+		t.Errorf("got %+v", res)
+	}
+	select {
+	case err := <-done:
+		t.Fatalf("Drain did not wait: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	release(t, dir)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if res := running.Wait(); res.Status != state.Complete {
+		t.Errorf("got %+v", res)
+	}
+	if err := w.Drain(context.Background()); err != nil {
+		t.Errorf("a second time: %v", err)
+	}
+}
+
+func TestDrainCancels(t *testing.T) {
+	ws, w := newWorkspace(t), newWorker(t, Options{Grace: 50 * time.Millisecond})
+	r := start(t, w, Launch{Workspace: ws, Workflow: shell("job", "trap '' TERM; sleep 20")})
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if err := w.Drain(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+	if res := r.Wait(); res.Status != state.Cancelled || res.Error.Message != stopReason {
+		t.Errorf("got %+v", res)
+	}
+	if err := w.Ping(context.Background()); err != nil {
+		t.Errorf("ping after drain: %v", err)
+	}
+}
+
+func TestPing(t *testing.T) {
+	ws, w := newWorkspace(t), newWorker(t, Options{})
+	run(t, w, ws, shell("job", "true"))
+	if err := w.Ping(context.Background()); err != nil {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	w.mu.Lock()
+	err := w.Ping(ctx)
+	w.mu.Unlock()
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a stuck worker answered: %v", err)
+	}
+}
+
+// The start callback comes after the run file says running and before there is a process; its error ends the run.
+func TestStarted(t *testing.T) {
+	ws, w, dir := newWorkspace(t), newWorker(t, Options{}), t.TempDir()
+	for name, fail := range map[string]func() error{
+		"error": func() error { return errors.New("no space") },
+		"panic": func() error { panic("no space") },
+	} {
+		res := start(t, w, Launch{
+			Workspace: ws, Workflow: shell("job", "touch "+dir+"/began"),
+			Started: func(id string, at time.Time) error {
+				if f := runFile(t, ws, id); f.Run.Status != state.Running || f.Run.Timestamps.StartedAt != state.Millis(at.UnixMilli()) {
+					t.Errorf("the file says %+v", f.Run)
+				}
+				return fail()
+			},
+		}).Wait()
+		if res.Status != state.Failed || !strings.Contains(res.Error.Message, "no space") {
+			t.Errorf("%s: got %+v", name, res)
+		}
+	}
+	if _, err := os.Stat(dir + "/began"); err == nil {
+		t.Error("a process was started")
+	}
+}
+
+// What cannot be recorded is not started.
+func TestUnwritable(t *testing.T) {
+	ws, w, dir := newWorkspace(t), newWorker(t, Options{}), t.TempDir()
+	spoil(t, filepath.Join(ws.Dir(), "runs"))
+	_, err := w.Start(Launch{Workspace: ws, Workflow: shell("job", "touch "+dir+"/began")})
+	if err == nil {
+		t.Error("the run was accepted")
+	}
+	res := w.Tick(context.Background(), Tick{
+		Workspace: ws, Key: "k", Kind: state.KindSchedule, Slot: time.Unix(1000, 0),
+		Body: w.Body(Launch{Workflow: shell("job", "touch "+dir+"/began")}),
+	})
+	if res.Outcome != state.SlotFailed || res.Err == nil {
+		t.Errorf("got %+v", res)
+	}
+	slots, err := ws.Slots("k", 0)
+	if err != nil || len(slots) != 1 || slots[0].Outcome != state.SlotFailed {
+		t.Errorf("got %+v, %v", slots, err)
+	}
+	rec, err := ws.Key("k")
+	if err != nil || rec == nil || rec.LastStatus != "failed" || !rec.Slot.IsZero() || rec.Failures != 1 {
+		t.Errorf("got %+v, %v", rec, err)
+	}
+	if _, err := os.Stat(dir + "/began"); err == nil {
+		t.Error("a process was started")
+	}
+	if running, queued := w.Active(); running != 0 || queued != 0 {
+		t.Errorf("%d running, %d queued", running, queued)
+	}
+	if left, _ := os.ReadDir(filepath.Join(ws.Dir(), "output")); len(left) > 0 {
+		t.Errorf("journals are left: %v", left)
+	}
+}
+
+// spoil puts a file where a directory was, so that nothing can be written there, not even by root.
+func spoil(t testing.TB, dir string) {
+	t.Helper()
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(dir, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A journal that cannot be written costs the output and nothing else.
+func TestJournalUnwritable(t *testing.T) {
+	ws, w, dir := newWorkspace(t), newWorker(t, Options{}), t.TempDir()
+	spoil(t, filepath.Join(ws.Dir(), "output"))
+	res := run(t, w, ws, shell("job", "head -c 300000 /dev/zero; touch "+dir+"/began"))
+	if res.Status != state.Complete {
+		t.Errorf("got %+v", res)
+	}
+	if _, err := os.Stat(dir + "/began"); err != nil {
+		t.Error(err)
+	}
+	if f := runFile(t, ws, res.RunID); f.Run.Status != state.Complete {
+		t.Errorf("got %s", f.Run.Status)
+	}
+}
+
+// A disk that is full at any moment of many runs: each run that was accepted ends, and none is lost.
+func TestFullDisk(t *testing.T) {
+	if runtime.GOOS != "linux" || os.Getuid() != 0 {
+		t.Skip("needs root on Linux, to mount a small file system")
+	}
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=256k,mode=0700"); err != nil {
+		t.Skipf("cannot mount: %v", err)
+	}
+	defer syscall.Unmount(dir, syscall.MNT_DETACH)
+	ws := workspaceIn(t, dir)
+	w := newWorker(t, Options{TempDir: t.TempDir()})
+	count := filepath.Join(t.TempDir(), "count")
+	accepted := 0
+	for {
+		r, err := w.Start(Launch{Workspace: ws, Workflow: shell("job", "echo >> "+count+"; head -c 3000 /dev/zero")})
+		if err != nil {
+			break
+		}
+		accepted++
+		if res := r.Wait(); res.Status == "" {
+			t.Errorf("got %+v", res)
+		}
+	}
+	b, _ := os.ReadFile(count)
+	if accepted == 0 || len(b) > accepted {
+		t.Errorf("%d runs were accepted, %d processes started", accepted, len(b))
+	}
+	if running, queued := w.Active(); running != 0 || queued != 0 {
+		t.Errorf("%d running, %d queued", running, queued)
+	}
+	slot := time.Unix(1000, 0)
+	res := w.Tick(context.Background(), Tick{Workspace: ws, Key: "k", Kind: state.KindSchedule, Slot: slot, Body: w.Body(Launch{Workflow: shell("job", "echo >> "+count)})})
+	if res.Outcome != state.SlotFailed || res.Err == nil {
+		t.Errorf("got %+v", res)
+	}
+	// With room again, everything goes on.
+	if err := os.RemoveAll(filepath.Join(ws.Dir(), "output")); err != nil {
+		t.Fatal(err)
+	}
+	res = w.Tick(context.Background(), Tick{Workspace: ws, Key: "k", Kind: state.KindSchedule, Slot: slot, Body: w.Body(Launch{Workflow: shell("job", "true")})})
+	if res.Outcome != state.SlotRan || res.Err != nil {
+		t.Errorf("got %+v", res)
+	}
+}
+
+// Starting, cancelling and draining at once leaves nothing behind.
+func TestChaos(t *testing.T) {
+	ws, w := newWorkspace(t), newWorker(t, Options{Concurrency: 3, Grace: 50 * time.Millisecond})
+	limited := shell("limited", "sleep 0.01")
+	limited.Concurrency = 2
+	var wait sync.WaitGroup
+	var mu sync.Mutex
+	var ids []string
+	for i := range 60 {
+		wait.Go(func() {
+			wf := shell("job", "sleep 0.01")
+			if i%2 == 0 {
+				wf = limited
+			}
+			r, err := w.Start(Launch{Workspace: ws, Workflow: wf})
+			if err != nil {
+				if !errors.Is(err, ErrDraining) {
+					t.Error(err)
+				}
+				return
+			}
+			mu.Lock()
+			ids = append(ids, r.ID())
+			mu.Unlock()
+			if i%3 == 0 {
+				r.Cancel("")
+			}
+			r.Wait()
+		})
+	}
+	time.Sleep(100 * time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
+	defer cancel()
+	_ = w.Drain(ctx)
+	wait.Wait()
+	for _, id := range ids {
+		if f := runFile(t, ws, id); f.Run.Status == state.Running {
+			t.Errorf("run %s is %s", id, f.Run.Status)
+		}
+	}
+	if locks, err := ws.Locks(); err != nil || len(locks) != 0 {
+		t.Errorf("locks are left: %v, %v", locks, err)
+	}
+	if got := kids(t); len(got) > 0 {
+		t.Errorf("children are left: %v", got)
+	}
+}
