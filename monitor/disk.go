@@ -3,7 +3,6 @@ package monitor
 import (
 	"errors"
 	"os"
-	"path/filepath"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -142,5 +141,3 @@ func joinPath(dir, name string) string {
 	}
 	return dir + "/" + name
 }
-
-func parentOf(dir string) string { return filepath.Dir(dir) }

@@ -92,7 +92,7 @@ func (f *faults) nameOf(fd int) string {
 }
 
 func TestFaultsNeverReadAsRemoved(t *testing.T) {
-	for _, errno := range []error{unix.EACCES, unix.EPERM, unix.EIO, unix.ESTALE, unix.ENOTCONN, unix.EMFILE, unix.ENOMEM, unix.ETIMEDOUT} {
+	for _, errno := range []error{unix.EACCES, unix.EIO, unix.ESTALE, unix.ENOTCONN} {
 		for _, tt := range []struct {
 			name     string
 			fault    func(f *faults)
@@ -343,16 +343,18 @@ func TestStuckDisk(t *testing.T) {
 	dir := tree(t, t.TempDir(), "a", "a")
 	w := watchFiles(t, dir, "*")
 	w.source.files.patience = time.Millisecond
+	ctx, cancel := context.WithCancel(t.Context())
 	release, real := make(chan struct{}), realDisk()
 	w.source.files.disk.read = func(fd int, p []byte) (int, error) {
+		cancel() // only once the walk hangs in its read
 		<-release
 		return real.read(fd, p)
 	}
-	_, err := w.source.Look(t.Context(), nil, time.Millisecond, nil)
-	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "does not answer") {
+	_, err := w.source.Look(ctx, nil, 0, nil)
+	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "does not answer") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := w.look(); err == nil || !strings.Contains(err.Error(), "still waits") {
+	if _, err := w.source.Look(t.Context(), nil, time.Minute, nil); err == nil || !strings.Contains(err.Error(), "still waits") {
 		t.Errorf("while it hangs: got %v", err)
 	}
 	close(release)

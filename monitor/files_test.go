@@ -84,7 +84,7 @@ func TestContentChangedUnderTheSameTimes(t *testing.T) {
 }
 
 func TestReplacedByRename(t *testing.T) {
-	rounds := 300
+	rounds := 150
 	if testing.Short() {
 		rounds = 30
 	}

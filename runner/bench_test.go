@@ -38,7 +38,7 @@ func inParallel(b *testing.B, work func(i int) error) {
 
 // BenchmarkRun is the whole life of a run of `sh -c true`, durable at its start and its end.
 func BenchmarkRun(b *testing.B) {
-	ws, w := newWorkspace(b), newWorker(b, Options{})
+	ws, w := newWorkspace(b), newWorker(b, Options{TempDir: os.Getenv("BENCH_TEMP")})
 	wf := shell("job", "true")
 	inParallel(b, func(int) error {
 		r, err := w.Start(Launch{Workspace: ws, Workflow: wf, Trigger: "manual"})
@@ -151,7 +151,7 @@ func captureLines(b *testing.B) string {
 // BenchmarkCapture records 200 MB of lines in a journal.
 func BenchmarkCapture(b *testing.B) {
 	file := captureLines(b)
-	ws, w := newWorkspace(b), newWorker(b, Options{})
+	ws, w := newWorkspace(b), newWorker(b, Options{TempDir: os.Getenv("BENCH_TEMP")})
 	b.SetBytes(202_000_000)
 	for b.Loop() {
 		r := start(b, w, Launch{Workspace: ws, Workflow: shell("job", "cat "+file)})
@@ -218,7 +218,7 @@ func BenchmarkSpawn(b *testing.B) {
 
 // BenchmarkTick is a schedule's tick with all it writes.
 func BenchmarkTick(b *testing.B) {
-	ws, w := newWorkspace(b), newWorker(b, Options{})
+	ws, w := newWorkspace(b), newWorker(b, Options{TempDir: os.Getenv("BENCH_TEMP")})
 	inParallel(b, func(i int) error {
 		tick := schedule(w, ws, slotTime.Add(time.Duration(i)*time.Second), shell("job", "true"))
 		tick.Key = fmt.Sprint("k", i)

@@ -253,6 +253,11 @@ func TestLoopWithoutTriggers(t *testing.T) {
 		b.loop.Set([]Trigger{trigger(t, "a", "every 3s", b.now())})
 		b.pass(3 * time.Second)
 		b.want("02 09:00:03 a fire 09:00:03")
+		// So is one that sleeps longer than a finished interval lets it.
+		b.pass(5 * time.Second)
+		b.loop.Finished("a", b.now())
+		b.pass(3 * time.Second)
+		b.want("02 09:00:11 a fire 09:00:11")
 	})
 }
 

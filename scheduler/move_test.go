@@ -105,6 +105,8 @@ func TestStartInAnotherZone(t *testing.T) {
 	}{
 		{"ran this morning in Berlin", "2026-03-02T09:00", berlin("2026-03-02T09:00"), berlin("2026-03-02T09:10"), "2026-03-02T08:00",
 			[]string{"03 09:00:00 k fire 09:00"}},
+		{"ran this morning in Berlin, with an older base", "2026-03-02T09:00", berlin("2026-03-02T09:00"), berlin("2026-03-01T09:10"), "2026-03-02T08:00",
+			[]string{"03 09:00:00 k fire 09:00"}},
 		{"ran yesterday in Berlin", "2026-03-01T09:00", berlin("2026-03-01T09:00"), berlin("2026-03-01T09:10"), "2026-03-02T08:00",
 			[]string{"02 09:00:00 k fire 09:00", "03 09:00:00 k fire 09:00"}},
 		{"ran yesterday here", "2026-03-01T09:00", wallTime(t, "2026-03-01T09:00", "America/New_York"), time.Time{}, "2026-03-02T08:00",

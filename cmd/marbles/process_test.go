@@ -19,7 +19,6 @@ type project struct {
 	t    *testing.T
 	dir  string
 	home string
-	env  []string // further variables
 }
 
 func newProject(t *testing.T, definitions string) *project {
@@ -50,7 +49,6 @@ func (p *project) command(args ...string) *exec.Cmd {
 	c := exec.Command("marbles", args...)
 	c.Dir = p.dir
 	c.Env = []string{"HOME=" + p.home, "PATH=" + os.Getenv("PATH"), "TZ=UTC"}
-	c.Env = append(c.Env, p.env...)
 	return c
 }
 

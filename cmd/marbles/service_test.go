@@ -63,8 +63,7 @@ schedules:
   - {run: long, key: long, every: 1s}
   - {run: quick, key: quick, every: 1s}
 `)
-	p.env = []string{"MARBLES_DRAIN=1s", "MARBLES_GRACE=1s"}
-	d := p.start()
+	d := p.start("--drain", "1s", "--grace", "1s")
 	eventually(t, "quick ran twice beside long", func() bool {
 		long, quick := 0, 0
 		for _, r := range p.runs() {

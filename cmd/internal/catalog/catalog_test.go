@@ -366,7 +366,8 @@ func TestLocate(t *testing.T) {
 		{"a linked project's folder", "linked/.foundry/marbles/e.yaml", "", "linked", "linked/.foundry/marbles/e.yaml"},
 		{"the innermost counts", "p/.foundry/marbles/n/.foundry/marbles", "", "p/.foundry/marbles/n", "p/.foundry/marbles/n/.foundry/marbles"},
 		{"the state root, named", "home/.foundry/marbles", "", "home", "home/.foundry/marbles"},
-		{"the project is no source of its own", "p", "", "p", "p"},
+		{"a project named by its folder", "p", "", "p", "p/.foundry/marbles"},
+		{"a folder that holds only a state root", "home", "", "home", "home"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -173,10 +173,6 @@ func (l *linker) linkMonitor(f *file, m *Monitor, r ref) {
 			l.warn(m.Position, path()+".do", fmt.Sprintf("handler may take %s (its timeout), longer than the %s from one look to the next",
 				shortDuration(m.Handler.Steps[0].Timeout), shortDuration(gap)))
 		}
-		if w != nil && w.Timeout > gap {
-			l.warn(m.Position, path()+".start", fmt.Sprintf("workflow %q may take %s (its timeout), longer than the %s from one look to the next",
-				w.Name, shortDuration(w.Timeout), shortDuration(gap)))
-		}
 	}
 	if !r.explicit {
 		m.Key = l.derive(f, m.Position, path, monitorKey(m.Label))

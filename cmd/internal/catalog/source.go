@@ -22,7 +22,8 @@ type Source struct {
 
 // Locate resolves a --source value: "" is ./.foundry/marbles of cwd or of its nearest parent that has one, else
 // cwd itself (design §3; spec §1: with no source found the root is the working directory, and the catalog is empty).
-// A folder is its own workspace, a file's folder is its workspace; but a source that is, or lies in, a .foundry/marbles folder
+// A folder is its own workspace (one that has a .foundry/marbles keeps its definitions there), a file's folder is its
+// workspace; but a source that is, or lies in, a .foundry/marbles folder
 // belongs to the project above it. A path that does not exist is an error with a hint.
 //
 // A .foundry/marbles that is only a state root (its default place is the home directory's) is no source unless named.
@@ -61,6 +62,13 @@ func Locate(path, cwd string) (Source, error) {
 		return Source{Workspace: project, Path: filepath.Join(project, below)}, nil
 	}
 	if info.IsDir() {
+		// A project named by its own folder: its definitions lie where they do without --source.
+		own := filepath.Join(resolved, folder)
+		if info, err := os.Stat(own); err == nil && info.IsDir() {
+			if only, err := onlyState(own); err == nil && !only {
+				return Source{Workspace: resolved, Path: own}, nil
+			}
+		}
 		return Source{Workspace: resolved, Path: resolved}, nil
 	}
 	return Source{Workspace: filepath.Dir(resolved), Path: resolved}, nil

@@ -65,18 +65,18 @@ var keys = []key{
 	},
 	{
 		name: "log_format", flag: "log-format", kind: choice, choices: []string{"auto", "journal", "text", "json"}, fallback: "auto", shown: "`auto`",
-		describe: "Where and how to log; `auto` is the journal under systemd, text elsewhere",
+		describe: "Where and how to log; `auto` is the journal under systemd, text with colour on a terminal, JSON elsewhere",
 	},
 	{
-		name: "concurrency", kind: count, low: 1, high: 10000, fallback: 16, shown: "`16`",
+		name: "concurrency", flag: "concurrency", kind: count, low: 1, high: 10000, fallback: 16, shown: "`16`",
 		describe: "Runs at work at once; more wait",
 	},
 	{
-		name: "grace", kind: duration, fallback: 10 * time.Second, shown: "`10s`",
+		name: "grace", flag: "grace", kind: duration, fallback: 10 * time.Second, shown: "`10s`",
 		describe: "Time between SIGTERM and SIGKILL for a run that is cancelled or timed out",
 	},
 	{
-		name: "drain", kind: duration, fallback: 30 * time.Second, shown: "`30s`",
+		name: "drain", flag: "drain", kind: duration, fallback: 30 * time.Second, shown: "`30s`",
 		describe: "Time that running work gets when the service stops, before it is cancelled",
 	},
 }

@@ -48,11 +48,8 @@ func (l *loader) layers(file string) {
 		return
 	}
 	for _, k := range keys {
-		if flag := l.Flags.Lookup(k.flag); k.flag != "" && flag != nil {
+		if l.Flags.Changed(k.flag) {
 			l.flag(k)
-			if err := l.v.BindPFlag(k.name, flag); err != nil {
-				l.fail("--"+k.flag, err.Error())
-			}
 		}
 	}
 }
@@ -82,23 +79,28 @@ func (l *loader) variable(k key, text string, values map[string]any) {
 	values[k.name] = value
 }
 
-// flag checks a flag that was given; viper takes its value.
+// flag reads a flag that was given. viper gets its parsed value: bound as a pflag, it would read the text by rules of
+// its own.
 func (l *loader) flag(k key) {
-	if !l.Flags.Changed(k.flag) {
+	if k.kind != paths {
+		value, err := k.parse(l.Flags.Lookup(k.flag).Value.String())
+		if err != nil {
+			l.fail("--"+k.flag, err.Error())
+			return
+		}
+		l.v.Set(k.name, value)
 		return
 	}
-	texts := []string{l.Flags.Lookup(k.flag).Value.String()}
-	if k.kind == paths {
-		var err error
-		if texts, err = l.Flags.GetStringArray(k.flag); err != nil {
-			l.fail("--"+k.flag, err.Error())
-		}
+	texts, err := l.Flags.GetStringArray(k.flag)
+	if err != nil {
+		l.fail("--"+k.flag, err.Error())
 	}
 	for _, text := range texts {
 		if _, err := k.parse(text); err != nil {
 			l.fail("--"+k.flag, err.Error())
 		}
 	}
+	l.v.Set(k.name, texts)
 }
 
 // file finds the settings file; "" for none. One that is named must exist, the user's own need not.

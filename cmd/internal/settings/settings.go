@@ -45,7 +45,7 @@ type Options struct {
 	Euid int
 }
 
-// AddFlags declares --source, --state, --artifacts, --config, --log-level, --log-format and the settings that have a flag.
+// AddFlags declares --config and a flag for each setting.
 func AddFlags(fs *pflag.FlagSet) {
 	for _, k := range keys {
 		switch {
