@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"marbles/state"
 )
@@ -123,7 +122,7 @@ func committedFiles(prev *state.MonitorRecord) *observed {
 	for key, sum := range prev.Files {
 		o.files[pathOf(key)] = sum
 	}
-	for _, key := range mountsOf(prev.Unknown) {
+	for _, key := range prev.Mounts {
 		o.mounts[pathOf(key)] = true
 	}
 	return o
@@ -172,23 +171,24 @@ func (l *look) observe(prev *state.MonitorRecord) (*Observation, error) {
 		Changed: len(paths) > 0,
 		Summary: summary(len(added), len(modified), len(removed), len(next)),
 	}
-	if !o.Changed && dropped == 0 && maps.Equal(mounts, l.committed.mounts) {
+	if !o.Changed && !o.First && dropped == 0 && maps.Equal(mounts, l.committed.mounts) {
 		return o, nil
 	}
-	unknown, err := l.unknownMembers(prev, mounts)
-	if err != nil {
-		return nil, err
+	o.Record = &state.MonitorRecord{Version: 1, Files: next}
+	for m := range mounts {
+		o.Record.Mounts = append(o.Record.Mounts, keyOf(m))
 	}
-	o.Record = &state.MonitorRecord{Version: 1, Files: next, Unknown: unknown}
+	slices.Sort(o.Record.Mounts)
+	if prev != nil {
+		o.Record.Unknown = prev.Unknown
+	}
 	if !o.Changed {
-		if o.First {
-			o.Record = nil // nothing matched yet: there is nothing to remember
-		}
 		return o, nil
 	}
 	for _, files := range [][]File{added, modified, removed} {
 		slices.SortFunc(files, func(a, b File) int { return cmp.Compare(a.Path, b.Path) })
 	}
+	var err error
 	o.Change, err = json.Marshal(FilesChange{Kind: KindFiles, Added: added, Modified: modified, Removed: removed})
 	if err != nil {
 		return nil, fmt.Errorf("cannot write the change of %s: %w", l.glob.text, err)
@@ -250,48 +250,4 @@ func (l *look) nextMounts() map[string]bool {
 		}
 	}
 	return mounts
-}
-
-// The record's member "mounts" lists the directories, by key, that were on another
-// device than their parent when the observation was made, "." for the workspace. One
-// that no longer is has vanished, and what was in it is unknown. Device numbers would
-// not do: they change with every boot.
-const mountsMember = "mounts"
-
-func mountsOf(unknown jsontext.Value) (keys []string) {
-	var members map[string]jsontext.Value
-	if len(unknown) == 0 || json.Unmarshal(unknown, &members) != nil {
-		return nil
-	}
-	if json.Unmarshal(members[mountsMember], &keys) != nil {
-		return nil
-	}
-	return keys
-}
-
-// unknownMembers keeps the members of a record that we do not know, with the mounts replaced.
-func (l *look) unknownMembers(prev *state.MonitorRecord, mounts map[string]bool) (jsontext.Value, error) {
-	members := map[string]jsontext.Value{}
-	if prev != nil && len(prev.Unknown) > 0 {
-		if err := json.Unmarshal(prev.Unknown, &members); err != nil {
-			return nil, fmt.Errorf("cannot keep the unknown members of the record of %s: %w", l.glob.text, err)
-		}
-	}
-	delete(members, mountsMember)
-	if len(mounts) > 0 {
-		var keys []string
-		for m := range mounts {
-			keys = append(keys, keyOf(m))
-		}
-		slices.Sort(keys)
-		list, err := json.Marshal(keys)
-		if err != nil {
-			return nil, fmt.Errorf("cannot write the mounts of %s: %w", l.glob.text, err)
-		}
-		members[mountsMember] = list
-	}
-	if len(members) == 0 {
-		return nil, nil
-	}
-	return json.Marshal(members, json.Deterministic(true))
 }

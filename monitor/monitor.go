@@ -92,8 +92,9 @@ type Observation struct {
 	Body    []byte // an HTTP body as received; nil for files
 	Paths   []byte // every changed path, NUL-terminated bytes, for files
 	// Record is to be committed after the handler succeeded; it carries no Pending. Where nothing
-	// changed it is nil, or says the same of every file and may be committed without a handler: it
-	// then only knows better which directories are mounts, or forgets files no longer watched.
+	// changed it is nil, or may be committed without a handler: at a first look it says that nothing
+	// was there, and later it says the same of every file and only knows better which directories are
+	// mounts, or forgets files no longer watched.
 	Record *state.MonitorRecord
 	// Degraded says what could not be seen ("t/secret: permission denied"), at most ten.
 	Degraded []string

@@ -187,12 +187,12 @@ func BenchmarkCat(b *testing.B) {
 
 // BenchmarkSpawn is what it costs to start processes through one thread, and what it costs without.
 func BenchmarkSpawn(b *testing.B) {
-	attr := &syscall.ProcAttr{Files: []uintptr{0, 1, 2}, Sys: childAttr()}
+	attr := func() *syscall.ProcAttr { return &syscall.ProcAttr{Files: []uintptr{0, 1, 2}, Sys: childAttr()} }
 	argv := []string{"/bin/true"}
 	b.Run("thread", func(b *testing.B) {
 		w := newWorker(b, Options{})
 		inParallel(b, func(int) error {
-			pid, err := w.spawn.start(argv[0], argv, attr)
+			pid, err := w.spawn.start(argv[0], argv, attr())
 			if err != nil {
 				return err
 			}
@@ -203,10 +203,10 @@ func BenchmarkSpawn(b *testing.B) {
 		})
 	})
 	b.Run("direct", func(b *testing.B) {
-		direct := *attr
+		direct := attr()
 		direct.Sys = &syscall.SysProcAttr{Setpgid: true}
 		inParallel(b, func(int) error {
-			pid, err := syscall.ForkExec(argv[0], argv, &direct)
+			pid, err := syscall.ForkExec(argv[0], argv, direct)
 			if err != nil {
 				return err
 			}

@@ -39,6 +39,12 @@ type capture struct {
 	aband    bool
 }
 
+// pipeReader is the reading end of a pipe as a file with deadlines.
+func pipeReader(fd int) *os.File {
+	_ = unix.SetNonblock(fd, true)
+	return os.NewFile(uintptr(fd), "|0")
+}
+
 // run reads until the stream ends, or until stop was called and what was in the pipe then has been read.
 func (c *capture) run(buf []byte) {
 	defer close(c.done)

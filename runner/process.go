@@ -53,17 +53,12 @@ type child struct {
 	rest   []string                  // who was there besides the main process, once it had ended
 }
 
-// startChild starts a process. Its streams are the ends of pipes that the caller closes.
-func (w *Worker) startChild(runID, path string, argv, env []string, dir string, stdout, stderr *os.File) (*child, error) {
-	null, err := os.Open(os.DevNull)
-	if err != nil {
-		return nil, err
-	}
-	defer null.Close()
+// startChild starts a process. Its streams are the ends of pipes that the caller closes; its standard input is empty.
+func (w *Worker) startChild(runID, path string, argv, env []string, dir string, stdout, stderr int) (*child, error) {
 	pid, err := w.spawn.start(path, argv, &syscall.ProcAttr{
 		Dir:   dir,
 		Env:   env,
-		Files: []uintptr{null.Fd(), stdout.Fd(), stderr.Fd()},
+		Files: []uintptr{0, uintptr(stdout), uintptr(stderr)},
 		Sys:   childAttr(),
 	})
 	if err != nil {
@@ -77,12 +72,10 @@ func (w *Worker) startChild(runID, path string, argv, env []string, dir string, 
 	return c, nil
 }
 
-// identity is what recovery must know of the process.
+// identity is what recovery must know of the process, which may have ended already.
 func (c *child) identity() state.Process {
-	if p, ok := state.Identify(c.pid); ok {
-		return p
-	}
-	return state.Process{PID: c.pid, BootID: c.w.self.BootID, StartTicks: startTicks(c.pid)}
+	p, _ := readProc(c.pid)
+	return state.Process{PID: c.pid, BootID: c.w.self.BootID, StartTicks: p.start}
 }
 
 // signal sends a signal to the group and to what has left it. What is stopped gets to see it.

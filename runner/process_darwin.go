@@ -40,6 +40,19 @@ func maxRSS(u *syscall.Rusage) int64 { return u.Maxrss }
 
 func growPipe(*os.File) {}
 
+// newPipe makes a pipe: an end to read without blocking a thread, and one for a child.
+func newPipe() (r *os.File, w int, err error) {
+	var p [2]int
+	syscall.ForkLock.RLock() // no child starts before the ends are marked
+	defer syscall.ForkLock.RUnlock()
+	if err := unix.Pipe(p[:]); err != nil {
+		return nil, 0, os.NewSyscallError("pipe", err)
+	}
+	unix.CloseOnExec(p[0])
+	unix.CloseOnExec(p[1])
+	return pipeReader(p[0]), p[1], nil
+}
+
 // find lists what is in the step's group besides its main process.
 func (c *child) find() []proc {
 	list, _ := unix.SysctlKinfoProcSlice("kern.proc.pgrp", c.pid)
@@ -76,11 +89,6 @@ func readProc(pid int) (proc, bool) {
 		return proc{}, false
 	}
 	return kinfo(k), true
-}
-
-func startTicks(pid int) uint64 {
-	p, _ := readProc(pid)
-	return p.start
 }
 
 // runIDOf is MARBLES_RUN_ID in the environment a process was started with, "" where it has none or may not be read: the

@@ -78,8 +78,8 @@ func (c *child) find() []proc {
 // some other package may have started there is in our own process group, and left to it.
 func orphans() []proc {
 	pid := os.Getpid()
-	kids, err := os.ReadFile("/proc/self/task/" + strconv.Itoa(pid) + "/children")
-	if err != nil || len(kids) == 0 {
+	kids := readFile("/proc/self/task/" + strconv.Itoa(pid) + "/children")
+	if len(kids) == 0 {
 		return nil
 	}
 	own := unix.Getpgrp()
@@ -96,6 +96,39 @@ func orphans() []proc {
 	return list
 }
 
+// readFile reads a file of /proc, nil where it cannot. It costs four system calls: every step needs some of them.
+func readFile(path string) []byte {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	defer unix.Close(fd)
+	b := make([]byte, 0, 1024)
+	for {
+		n, err := unix.Read(fd, b[len(b):cap(b)])
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return nil
+		case n == 0:
+			return b
+		default:
+			if b = b[:len(b)+n]; len(b) == cap(b) {
+				b = append(b, make([]byte, len(b))...)[:len(b)]
+			}
+		}
+	}
+}
+
+// newPipe makes a pipe: an end to read without blocking a thread, and one for a child.
+func newPipe() (r *os.File, w int, err error) {
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
+		return nil, 0, os.NewSyscallError("pipe2", err)
+	}
+	return pipeReader(p[0]), p[1], nil
+}
+
 func reapZombies() { orphans() }
 
 // childrenOf lists the children of a process, of all its threads.
@@ -107,8 +140,7 @@ func childrenOf(pid int) []int {
 	}
 	var list []int
 	for _, t := range tasks {
-		b, _ := os.ReadFile(dir + t.Name() + "/children")
-		list = append(list, pids(b)...)
+		list = append(list, pids(readFile(dir+t.Name()+"/children"))...)
 	}
 	return list
 }
@@ -125,10 +157,7 @@ func pids(text []byte) []int {
 
 // readProc reads proc_pid_stat(5): the name is in parentheses and may hold any byte.
 func readProc(pid int) (proc, bool) {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return proc{}, false
-	}
+	b := readFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
 	if open < 0 || end < open {
 		return proc{}, false
@@ -146,17 +175,9 @@ func readProc(pid int) (proc, bool) {
 	return p, true
 }
 
-func startTicks(pid int) uint64 {
-	p, _ := readProc(pid)
-	return p.start
-}
-
 // runIDOf is MARBLES_RUN_ID in the environment a process was started with, "" where it has none or may not be read.
 func runIDOf(pid int) string {
-	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
-	if err != nil {
-		return ""
-	}
+	env := readFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	const name = "MARBLES_RUN_ID="
 	for len(env) > 0 {
 		e, rest, _ := bytes.Cut(env, []byte{0})

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/sys/unix"
 
 	"marbles/state"
 )
@@ -369,14 +370,28 @@ func (r *Run) work() *stopped {
 	}
 	r.w.at("keyed")
 	if err := r.makeDir(); err != nil {
+		if r.dir != "" {
+			r.removeDir()
+		}
 		return asStopped(err)
 	}
 	why := r.steps(ctx)
-	r.collectFiles()
-	if err := os.RemoveAll(r.dir); err != nil {
+	if err := r.collectFiles(); err != nil && why == nil {
+		why = asStopped(err)
+	}
+	r.removeDir()
+	return why
+}
+
+// removeDir removes the private directory. As a rule it is empty by then.
+func (r *Run) removeDir() {
+	err := unix.Rmdir(r.dir)
+	if err != nil {
+		err = os.RemoveAll(r.dir)
+	}
+	if err != nil {
 		r.w.o.Log.Warn("private directory of a run cannot be removed", "run_id", r.id, "error", err)
 	}
-	return why
 }
 
 // started tells the caller that the run is about to start.
@@ -416,16 +431,20 @@ func (r *Run) filePath(name string) string {
 	return filepath.Join(r.dir, "file-"+fileName(strings.ToLower(strings.TrimPrefix(name, "MARBLES_"))))
 }
 
-func (r *Run) collectFiles() {
+// collectFiles reads the launch file and removes the handler's files.
+func (r *Run) collectFiles() error {
+	for name := range r.launch.Files {
+		defer os.Remove(r.filePath(name))
+	}
 	if _, ok := r.launch.Files[LaunchFile]; !ok {
-		return
+		return nil
 	}
 	data, err := readResult(r.filePath(LaunchFile))
 	if err != nil {
-		r.w.o.Log.Warn("launch file cannot be read", "run_id", r.id, "error", err)
-		return
+		return fmt.Errorf("cannot read what was put into %s: %w", LaunchFile, err)
 	}
 	r.result.Files = map[string][]byte{LaunchFile: data}
+	return nil
 }
 
 // saveRetries is how long a settled run waits before it tries again to write its file.

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"os"
 	"runtime"
 	"sync"
 	"syscall"
@@ -17,6 +18,7 @@ import (
 type spawner struct {
 	mu       sync.Mutex // guards what follows
 	requests chan spawnRequest
+	null     *os.File      // every child's standard input
 	quit     chan struct{} // closed to end the thread
 	ended    chan struct{} // closed when the thread has ended
 	closed   bool
@@ -46,7 +48,12 @@ func (s *spawner) thread() (chan<- spawnRequest, error) {
 		return nil, ErrDraining
 	}
 	if s.requests == nil {
+		null, err := os.Open(os.DevNull)
+		if err != nil {
+			return nil, err
+		}
 		becomeSubreaper()
+		s.null = null
 		s.requests = make(chan spawnRequest)
 		s.quit = make(chan struct{})
 		s.ended = make(chan struct{})
@@ -82,12 +89,13 @@ func (s *spawner) serve(started chan struct{}) {
 	}
 }
 
-// start starts a process and returns its pid. The caller waits for it, and then calls gone.
+// start starts a process with an empty standard input and returns its pid. The caller waits for it, and then calls gone.
 func (s *spawner) start(path string, argv []string, attr *syscall.ProcAttr) (int, error) {
 	requests, err := s.thread()
 	if err != nil {
 		return 0, err
 	}
+	attr.Files[0] = s.null.Fd()
 	q := spawnRequest{path, argv, attr, make(chan spawnReply, 1)}
 	requests <- q
 	a := <-q.reply
@@ -165,6 +173,7 @@ func (s *spawner) end() {
 	s.mu.Unlock()
 	if first {
 		close(s.quit)
+		s.null.Close()
 	}
 	if ended != nil {
 		<-ended

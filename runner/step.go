@@ -125,6 +125,7 @@ func (s *step) do(ctx context.Context, own []string, input []member) *stopped {
 	if err := os.WriteFile(inputFile, object(input), 0o600); err != nil {
 		return asStopped(fmt.Errorf("cannot get its input: %w", err))
 	}
+	defer os.Remove(inputFile)
 	env := mergeEnv(r.w.env, r.launch.Workflow.Env, s.Env, r.launch.Env, own, []string{
 		"MARBLES_STEP=" + s.Name, "MARBLES_INPUT_FILE=" + inputFile, "MARBLES_RESULT_FILE=" + resultFile,
 	})
@@ -133,6 +134,9 @@ func (s *step) do(ctx context.Context, own []string, input []member) *stopped {
 		return why
 	}
 	data, err := readResult(resultFile)
+	if data != nil {
+		defer os.Remove(resultFile)
+	}
 	if err != nil {
 		return asStopped(fmt.Errorf("left a result that cannot be read: %w", err))
 	}
@@ -212,17 +216,17 @@ func (s *step) spawn(env []string) (*child, []*capture, error) {
 	if err != nil {
 		return fail(err)
 	}
-	out, outEnd, err := os.Pipe()
+	out, outEnd, err := newPipe()
 	if err != nil {
 		return fail(err)
 	}
-	defer outEnd.Close()
-	errs, errsEnd, err := os.Pipe()
+	defer unix.Close(outEnd)
+	errs, errsEnd, err := newPipe()
 	if err != nil {
 		out.Close()
 		return fail(err)
 	}
-	defer errsEnd.Close()
+	defer unix.Close(errsEnd)
 	if err = r.journal.spawning(s.Name); err != nil {
 		err = fmt.Errorf("its start cannot be recorded: %w", err)
 	}

@@ -150,17 +150,6 @@ func (t *Ticking) underLock() TickResult {
 	return t.finish(err)
 }
 
-// readRecord reads the key's history. A damaged one is set aside, and counts as none; one of a later marbles is an error.
-func (t *Ticking) readRecord() (*state.KeyRecord, error) {
-	rec, err := t.Workspace.Key(t.Key)
-	if damaged := (*state.DamagedError)(nil); errors.As(err, &damaged) {
-		to, aerr := damaged.SetAside()
-		t.w.o.Log.Warn("history is damaged, starting a new one", "key", t.Key, "error", err, "set_aside", to, "set_aside_error", aerr)
-		return nil, aerr
-	}
-	return rec, err
-}
-
 func (t *Ticking) body() (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -282,10 +271,6 @@ func (t *Ticking) claim(run string, at time.Time) error {
 	return nil
 }
 
-func (t *Ticking) label(rec *state.KeyRecord) {
-	rec.Version, rec.Kind, rec.Label = 1, t.Kind, t.Label
-}
-
 // ledger appends how the tick's slot ended; a tick without a slot has none.
 func (t *Ticking) ledger(e state.SlotEntry) {
 	if t.Forced || t.Slot.IsZero() {
@@ -338,32 +323,4 @@ func (t *Ticking) finish(err error) TickResult {
 	}
 	t.w.at("history")
 	return res
-}
-
-func (t *Ticking) history(now time.Time, err error, quiet bool) error {
-	rec := *t.rec
-	t.label(&rec)
-	if !t.begun {
-		rec.LastStart, rec.Run = state.Stamp{Time: t.started}, ""
-	}
-	ended(&rec, now, err, t.NextDue)
-	if quiet {
-		return t.Workspace.WriteKeyLazily(t.Key, &rec)
-	}
-	return t.Workspace.WriteKey(t.Key, &rec)
-}
-
-// ended writes the end of a tick into a key's history.
-func ended(rec *state.KeyRecord, at time.Time, err error, nextDue func(time.Time) time.Time) {
-	rec.Version = 1
-	rec.LastFinish = state.Stamp{Time: at}
-	if nextDue != nil {
-		rec.NextDue = state.Stamp{Time: nextDue(at)}
-	}
-	if err == nil {
-		rec.LastStatus, rec.Failures, rec.LastError = string(state.Complete), 0, ""
-		return
-	}
-	rec.LastStatus, rec.LastError = string(state.Failed), err.Error()
-	rec.Failures++
 }

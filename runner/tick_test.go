@@ -190,6 +190,51 @@ func TestPolls(t *testing.T) {
 	}
 }
 
+// Polls that see nothing write at most once a minute, and at the end; what they know is not lost meanwhile (design §8).
+func TestQuietPolls(t *testing.T) {
+	ws, w := newWorkspace(t), newWorker(t, Options{})
+	var seen []state.Stamp
+	poll := schedule(w, ws, slotTime, nil)
+	poll.Kind = state.KindMonitor
+	poll.Due = func(rec *state.KeyRecord) bool {
+		if rec != nil {
+			seen = append(seen, rec.LastFinish)
+		}
+		return true
+	}
+	poll.Body = func(context.Context, *Ticking) error { return nil }
+	first := w.Tick(t.Context(), poll)
+	onDisk := record(t, ws, "k")
+	second := w.Tick(t.Context(), poll)
+	if got := record(t, ws, "k"); !got.LastFinish.Equal(onDisk.LastFinish.Time) {
+		t.Error("a second poll was written within the minute")
+	}
+	third := w.Tick(t.Context(), poll)
+	if len(seen) != 2 || !seen[1].Equal(second.Finished) || first.Finished.IsZero() {
+		t.Errorf("got %v, want %v last", seen, second.Finished)
+	}
+	// A failure is written at once, and so is the end of failures.
+	nothing := poll.Body
+	poll.Body = func(context.Context, *Ticking) error { return errors.New("no") }
+	w.Tick(t.Context(), poll)
+	if got := record(t, ws, "k"); got.Failures != 1 {
+		t.Errorf("got %+v", got)
+	}
+	poll.Body = nothing
+	w.Tick(t.Context(), poll)
+	if got := record(t, ws, "k"); got.Failures != 0 || got.LastFinish.Before(third.Finished.Truncate(time.Millisecond)) {
+		t.Errorf("got %+v", got)
+	}
+	last := w.Tick(t.Context(), poll)
+	if err := w.Drain(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if got := record(t, ws, "k"); got.LastFinish.UnixMilli() != last.Finished.UnixMilli() {
+		t.Errorf("at the end it says %v, want %v", got.LastFinish, last.Finished)
+	}
+	noLocks(t, ws)
+}
+
 // Many ticks of one key at once start one run (C55).
 func TestOneStart(t *testing.T) {
 	ws, w, dir := newWorkspace(t), newWorker(t, Options{}), t.TempDir()

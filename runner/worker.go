@@ -46,6 +46,7 @@ type Worker struct {
 	ticking  map[*Ticking]struct{}
 	seats    map[keyID]*seat
 	limits   map[limitID]*limit
+	quiet    map[keyID]*quiet
 }
 
 // New makes a worker.
@@ -70,6 +71,7 @@ func New(o Options) *Worker {
 		ticking: map[*Ticking]struct{}{},
 		seats:   map[keyID]*seat{},
 		limits:  map[limitID]*limit{},
+		quiet:   map[keyID]*quiet{},
 	}
 	if w.o.TempDir == "" {
 		w.o.TempDir = "/tmp"
@@ -204,6 +206,7 @@ func (w *Worker) Drain(ctx context.Context) error {
 		<-w.empty
 	}
 	w.polls.Wait()
+	w.flushQuiet()
 	w.spawn.end()
 	return err
 }

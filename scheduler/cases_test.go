@@ -50,7 +50,7 @@ func TestGoldenSlots(t *testing.T) {
 	}
 }
 
-// Cases from public reports on other schedulers; the names are those of the reports' collection.
+// Cases from public reports on other schedulers; a number keeps those of one report together.
 func TestReportedCases(t *testing.T) {
 	const newYork = "America/New_York"
 	tests := []struct {
@@ -192,7 +192,7 @@ func TestNominalTimes(t *testing.T) {
 	}
 }
 
-// The first column of instants is what time.Date answers, on either side of the change as it happens.
+// The first column of instants is what time.Date answers, which depends on the side of Greenwich.
 func TestResolve(t *testing.T) {
 	tests := []struct{ civil, zone, timeDate, want string }{
 		{"2026-03-08T02:30", "America/New_York", "2026-03-08T01:30-05:00", "2026-03-08T03:30-04:00"},

@@ -114,14 +114,11 @@ func (l *Loop) Set(triggers []Trigger) {
 	now := l.wallNow()
 	old := l.entries
 	l.entries = make(map[string]*entry, len(triggers))
-	kept := 0
 	for i := range triggers {
 		t := &triggers[i]
 		e := old[t.ID]
 		if e == nil || e.jitter != t.Jitter || e.cadence.String() != t.Cadence.String() {
 			e = l.enter(t, e, now)
-		} else {
-			kept++
 		}
 		e.within = t.CatchUp.Within
 		if t.CatchUp.Never {
@@ -130,11 +127,9 @@ func (l *Loop) Set(triggers []Trigger) {
 		e.seq = int32(i)
 		l.entries[t.ID] = e
 	}
-	if kept < len(old) {
-		for id, e := range old {
-			if l.entries[id] != e {
-				e.standing = removed
-			}
+	for id, e := range old {
+		if l.entries[id] != e {
+			e.standing = removed
 		}
 	}
 	l.agenda.rebuild(l.entries)

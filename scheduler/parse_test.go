@@ -257,6 +257,7 @@ func TestShortestGap(t *testing.T) {
 		{"0 1 31 * *", 31 * 24 * time.Hour},
 		{"0 1 1,31 * *", 24 * time.Hour},
 		{"0 1 13 * fri", 24 * time.Hour},
+		{"0 0 1 1 */7", 1827 * 24 * time.Hour}, // from 2012 to 2017
 		{"0 1 29 2 *", 4*365*24*time.Hour + 24*time.Hour},
 	}
 	for _, tt := range tests {

@@ -75,7 +75,7 @@ func (w *Workspace) OpenJournal(run, name string, now time.Time) (*Journal, erro
 		return nil, fmt.Errorf("cannot open the output of run %s: %w", run, err)
 	}
 	j := &Journal{run: run, path: path, file: file, syncDir: func() error {
-		return w.syncs.sync(w.files(), filepath.Dir(path))
+		return syncDir(w.files(), filepath.Dir(path))
 	}}
 	if j.torn, err = isTorn(file); err == nil {
 		err = j.start(name, now)

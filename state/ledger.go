@@ -70,7 +70,7 @@ func (w *Workspace) keepLedgers() error {
 	if w.ledgersKept.Load() >= made {
 		return nil
 	}
-	if err := w.syncs.sync(w.files(), w.path(slotsDir)); err != nil {
+	if err := syncDir(w.files(), w.path(slotsDir)); err != nil {
 		return err
 	}
 	for kept := w.ledgersKept.Load(); kept < made; kept = w.ledgersKept.Load() {
@@ -155,10 +155,10 @@ func linesBackward(f *os.File, fn func(line []byte) bool) error {
 	if err != nil {
 		return err
 	}
-	const chunk = 16 << 10
 	var (
 		tail    []byte // the beginning of what was read so far, up to its first newline
 		tooLong bool
+		chunk   = int64(8 << 10)
 	)
 	for end := info.Size(); end > 0; {
 		start := max(0, end-chunk)
@@ -166,7 +166,7 @@ func linesBackward(f *os.File, fn func(line []byte) bool) error {
 		if _, err := f.ReadAt(buf, start); err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
-		end = start
+		end, chunk = start, min(2*chunk, maxLine)
 		buf = append(buf, tail...)
 		for {
 			i := bytes.LastIndexByte(buf, '\n')

@@ -22,7 +22,7 @@ func readNames(dir, ext string) ([]string, error) {
 	}
 	defer func() { _ = unix.Close(fd) }()
 	var (
-		buf   = make([]byte, 256<<10)
+		buf   = make([]byte, 64<<10)
 		arena strings.Builder // the names one after the other
 		ends  []int
 	)

@@ -81,8 +81,11 @@ type MonitorRecord struct {
 	// Files maps a path to the SHA-256 (hex) of its bytes. JSON holds only UTF-8,
 	// so a path that is not is kept with its bad bytes as \xNN and \ doubled.
 	// An empty map is written, a nil one is not.
-	Files   map[string]string `json:"files,omitzero"`
-	Current jsontext.Value    `json:"current,omitzero"` // any JSON value, or the body as a string
+	Files map[string]string `json:"files,omitzero"`
+	// Mounts are the directories, written as paths are, that were on another device than their parent,
+	// "." for the workspace. One that no longer is has vanished, and what was in it is unknown.
+	Mounts  []string       `json:"mounts,omitempty"`
+	Current jsontext.Value `json:"current,omitzero"` // any JSON value, or the body as a string
 	// CurrentBase64 marks a body that is not UTF-8: Current is then its base64.
 	CurrentBase64 bool           `json:"currentBase64,omitzero"`
 	Hash          string         `json:"hash,omitempty"`

@@ -17,8 +17,7 @@ type Workspace struct {
 	project string // canonical path of the project directory
 	dir     string // <root>/<id>
 
-	fs    files    // nil is the real file system
-	syncs dirSyncs // shared directory fsyncs
+	fs files // nil is the real file system
 
 	// Ledgers created by this process, and how many of them have a durable name.
 	ledgersMade, ledgersKept atomic.Int64
@@ -61,11 +60,7 @@ func (w *Workspace) files() files {
 	return w.fs
 }
 
-// writer is the workspace's durable write, with shared directory fsyncs.
-func (w *Workspace) writer() writer {
-	fs := w.files()
-	return writer{fs: fs, sync: func(dir string) error { return w.syncs.sync(fs, dir) }}
-}
+func (w *Workspace) writer() writer { return writer{fs: w.files()} }
 
 // save writes a record. A workspace whose directories were deleted under a running
 // service gets them back.
@@ -84,13 +79,23 @@ func (w *Workspace) save(how writer, path string, v any) error {
 	return err
 }
 
+// makeDirs creates the workspace's directories where they are missing, durably.
 func (w *Workspace) makeDirs() error {
+	if err := makeDir(w.dir); err != nil {
+		return err
+	}
+	made := false
 	for _, dir := range []string{runsDir, outputDir, schedulesDir, slotsDir, monitorsDir, locksDir} {
-		if err := makeDir(w.path(dir)); err != nil {
+		err := os.Mkdir(w.path(dir), 0o700)
+		if err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
+		made = made || err == nil
 	}
-	return nil
+	if !made {
+		return nil
+	}
+	return syncDir(osFiles{}, w.dir)
 }
 
 // Register creates the workspace's directories and writes workspace.json: firstSeen

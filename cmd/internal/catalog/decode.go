@@ -285,6 +285,8 @@ func (d *decoder) key(n *strict.Node) (string, bool) {
 		d.Errorf(n, "%v", err)
 	case len(key) > maxKey:
 		d.Errorf(n, "key has %d bytes, at most %d are allowed", len(key), maxKey)
+	case strings.HasSuffix(key, ".break"):
+		d.Errorf(n, "key %q ends in .break, as the files do by which locks are taken over", key)
 	case strings.HasPrefix(key, "-"):
 		d.Errorf(n, "key %q begins with a dash", key)
 	case strings.ContainsFunc(key, unicode.IsControl):

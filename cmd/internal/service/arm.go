@@ -165,7 +165,7 @@ func (h *histories) trigger(id, key string, c scheduler.Cadence, local *time.Loc
 	if !seen && !last.IsZero() {
 		tr.Base = last
 	}
-	tr.Base = later(tr.Base, last, h.now)
+	tr.Base = later(tr.Base, last)
 	tr.Civil, tr.CivilAt = rec.SlotLocal, rec.Slot.Time
 	// Only an overdue key can have ends in the ledger that its record does not know.
 	if s, ok := c.Next(tr.Base, local); ok && !s.At.After(h.now) {
@@ -174,17 +174,14 @@ func (h *histories) trigger(id, key string, c scheduler.Cadence, local *time.Loc
 			return tr, err
 		}
 		if len(entries) > 0 {
-			tr.Base = later(tr.Base, entries[0].Slot.Time, h.now)
+			tr.Base = later(tr.Base, entries[0].Slot.Time)
 		}
 	}
 	return tr, nil
 }
 
-// later is the later of a and b, where an instant from the future (the clock was set back) is read as now.
-func later(a, b, now time.Time) time.Time {
-	if b.After(now) {
-		b = now
-	}
+// later is the later of two instants. One from the future (the clock was set back) is the loop's to judge.
+func later(a, b time.Time) time.Time {
 	if b.After(a) {
 		return b
 	}

@@ -135,11 +135,7 @@ func stillDue(c scheduler.Cadence, slot time.Time, rec *state.KeyRecord, queued 
 		return true // its own slot, claimed by a process that died before it spawned anything
 	}
 	if every := c.Interval(); every > 0 {
-		last := rec.LastFinish.Time
-		if last.After(now) {
-			last = now.Add(-every)
-		}
-		return !last.Add(every).After(slot)
+		return rec.LastFinish.After(now) || !rec.LastFinish.Add(every).After(slot)
 	}
 	return rec.Slot.IsZero() || rec.Slot.After(now) || rec.Slot.Before(slot.Truncate(time.Millisecond))
 }
@@ -164,15 +160,12 @@ func (d *Dispatcher) poll(ctx context.Context, t Target, m *catalog.Monitor, f F
 	if len(obs.Degraded) > 0 {
 		d.Log.Warn("monitor sees only a part", "key", m.Key, "degraded", obs.Degraded)
 	}
+	next := obs.Record
+	if obs.First && m.Silent || !obs.Changed && rec != nil && next != nil {
+		return t.Workspace.WriteMonitor(m.Key, next)
+	}
 	if !obs.Changed {
 		return nil
-	}
-	next := obs.Record
-	if rec != nil {
-		next.Unknown = rec.Unknown
-	}
-	if obs.First && m.Silent {
-		return t.Workspace.WriteMonitor(m.Key, next)
 	}
 	launch, err := d.handle(ctx, t, m, f, obs, tk)
 	if err != nil {
