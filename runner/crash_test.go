@@ -196,6 +196,9 @@ func TestCrash(t *testing.T) {
 				if diff := cmp.Diff(expect, got); diff != "" {
 					t.Error(diff)
 				}
+				if left, _ := filepath.Glob(filepath.Join(dir, scratchPrefix+"*")); next == "service" && len(left) > 1 {
+					t.Errorf("private directories are left: %v", left)
+				}
 				checkRecord(t, ws, test.want.Status == state.Failed)
 				reapZombies()
 				if test.shape == longShape {

@@ -99,7 +99,7 @@ func TestLeftovers(t *testing.T) {
 		{name: "none", text: `true`, most: 400 * time.Millisecond},
 		{name: "holds the pipes", text: `(sleep 20 &); echo started`, want: []string{"sleep"}, most: 900 * time.Millisecond},
 		{name: "holds nothing", text: `sleep 20 >/dev/null 2>&1 & echo $! > $PIDS`, want: []string{"sleep"}, most: 400 * time.Millisecond},
-		{name: "setsid", text: `setsid sleep 20 >/dev/null 2>&1 & echo $! > $PIDS`, want: []string{"sleep"}, most: 400 * time.Millisecond, orphan: true},
+		{name: "setsid", text: `setsid sleep 20 >/dev/null 2>&1 & sleep 0.1`, want: []string{"sleep"}, most: 400 * time.Millisecond, orphan: true},
 		{name: "setsid with children", orphan: true, most: 400 * time.Millisecond, want: []string{"sh", "sleep", "sleep"},
 			text: `setsid sh -c 'sleep 20 & env -i sleep 20 & echo $$ > $PIDS.new; mv $PIDS.new $PIDS; wait' >/dev/null 2>&1 & while ! test -e $PIDS; do sleep 0.01; done`},
 		{name: "ignores term", text: `(trap '' TERM; sleep 20) >/dev/null 2>&1 & echo $! > $PIDS; sleep 0.1`, want: []string{"sleep"}, most: 1200 * time.Millisecond},

@@ -26,14 +26,15 @@ const (
 //
 // No file is read, written or synced while mu is held, so that the file work of different runs goes on side by side.
 type Worker struct {
-	o     Options
-	env   []string      // what every step's environment begins with
-	self  state.Process // this process
-	stop  chan struct{} // closed when Drain begins
-	empty chan struct{} // closed when nothing is at work any more
-	spawn spawner
-	polls sync.WaitGroup // of limits
-	bufs  sync.Pool      // *[captureBuffer]byte
+	o       Options
+	env     []string      // what every step's environment begins with
+	self    state.Process // this process
+	stop    chan struct{} // closed when Drain begins
+	empty   chan struct{} // closed when nothing is at work any more
+	spawn   spawner
+	scratch *scratch
+	polls   sync.WaitGroup // of limits
+	bufs    sync.Pool      // *[captureBuffer]byte
 	// hook is called between the writes whose order keeps a crash harmless; nil outside tests.
 	hook func(point string)
 
@@ -79,6 +80,7 @@ func New(o Options) *Worker {
 			w.o.TempDir = dir
 		}
 	}
+	w.scratch = newScratch(w.o.TempDir, w.self)
 	w.bufs.New = func() any { return new([captureBuffer]byte) }
 	return w
 }
@@ -207,6 +209,9 @@ func (w *Worker) Drain(ctx context.Context) error {
 	}
 	w.polls.Wait()
 	w.flushQuiet()
+	if cerr := w.scratch.close(); cerr != nil {
+		w.o.Log.Warn("private directories cannot be removed", "error", cerr)
+	}
 	w.spawn.end()
 	return err
 }

@@ -89,11 +89,14 @@ func (w *Workspace) Overview(n int) (newest, unsettled *RunList, err error) {
 // selectRuns answers a query. Where the newest few suffice, it does not sort the others.
 func (w *Workspace) selectRuns(ids []string, x *index, q RunQuery) *RunList {
 	list := &RunList{Total: len(ids)}
-	left := make([]string, 0, len(ids))
-	for _, id := range ids {
-		if (q.Before == "" || id < q.Before) && !(q.onlyUnsettled() && x.has(id)) {
-			left = append(left, id)
-		}
+	var left []string
+	if q.onlyUnsettled() {
+		left = x.without(ids)
+	} else {
+		left = slices.Clone(ids)
+	}
+	if q.Before != "" {
+		left = slices.DeleteFunc(left, func(id string) bool { return id >= q.Before })
 	}
 	if q.Limit > 0 && q.Limit < len(left)/8 {
 		if w.addRuns(list, newest(left, q.Limit), x, q); len(list.Runs) == q.Limit {

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"hash/crc32"
 	"hash/maphash"
+	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -82,8 +84,8 @@ func shorten(text string, most int) string {
 }
 
 // index is what runs.index says: for each settled run the place of its line. It is
-// an open hash table over the text, for a map of 100,000 strings costs more than the
-// reading does.
+// an open hash table over the text, small enough for the processor's cache: a map of
+// 100,000 strings costs more than the reading does.
 type index struct {
 	text  []byte
 	seed  maphash.Seed
@@ -93,17 +95,17 @@ type index struct {
 
 // indexSlot names the last valid line of an id.
 type indexSlot struct {
-	from    int // of the line in text
-	hash    uint32
-	used    bool
-	settled bool
+	next uint32 // 1 + where the line begins in text; 0 is an empty slot
+	mark uint32 // the lower half of the id's hash, but in its last bit: settled
 }
+
+const settledBit = 1
 
 // readIndex reads the index. One that is missing or cannot be read is empty: what it
 // knows is read from the files then.
 func (w *Workspace) readIndex() *index {
 	text, err := os.ReadFile(w.path(indexFile))
-	if err != nil {
+	if err != nil || len(text) >= math.MaxUint32 {
 		return &index{}
 	}
 	return scanIndex(text)
@@ -113,11 +115,8 @@ func (w *Workspace) readIndex() *index {
 // of 100,000 lines a page needs 50.
 func scanIndex(text []byte) *index {
 	x := &index{text: text, seed: maphash.MakeSeed()}
-	size := 2
-	for size < 2*(bytes.Count(text, []byte{'\n'})+1) {
-		size *= 2
-	}
-	x.slots = make([]indexSlot, size)
+	const typical = 100 // bytes of a line
+	valid := make([]uint32, 0, len(text)/typical)
 	for from := 0; from < len(text); {
 		end := bytes.IndexByte(text[from:], '\n')
 		if end < 0 {
@@ -125,68 +124,106 @@ func scanIndex(text []byte) *index {
 		}
 		if end > 0 {
 			x.all++
-			if line, ok := checked(text[from : from+end]); ok {
-				x.add(from, line)
+			if checked(text[from : from+end]) {
+				valid = append(valid, uint32(from))
 			}
 		}
 		from += end + 1
 	}
+	size := 2
+	for size < 2*len(valid) {
+		size *= 2
+	}
+	x.slots = make([]indexSlot, size)
+	for _, from := range valid {
+		x.add(from)
+	}
 	return x
 }
 
-// checked is a line without its checksum, where that is right.
-func checked(text []byte) (line []byte, ok bool) {
-	n := len(text) - crcLen - 1
-	if n <= 0 || text[n] != '\t' {
-		return nil, false
+// checked reports whether a line, without its newline, has the right checksum.
+func checked(line []byte) bool {
+	n := len(line) - crcLen - 1
+	if n <= 0 || line[n] != '\t' {
+		return false
 	}
 	var room [crcLen]byte
-	want := appendHex(room[:0], crc32.Checksum(text[:n], castagnoli))
-	return text[:n], bytes.Equal(text[n+1:], want)
+	want := appendHex(room[:0], crc32.Checksum(line[:n], castagnoli))
+	return bytes.Equal(line[n+1:], want)
 }
 
-func (x *index) add(from int, line []byte) {
-	id, rest, _ := bytes.Cut(line, []byte{'\t'})
+// add puts the valid line that begins at from in the table.
+func (x *index) add(from uint32) {
+	id, rest, _ := bytes.Cut(x.text[from:], []byte{'\t'})
 	status, _, _ := bytes.Cut(rest, []byte{'\t'})
-	if len(id) == 0 {
-		return
-	}
 	hash := maphash.Bytes(x.seed, id)
-	i := x.probe(hash, func(have []byte) bool { return bytes.Equal(have, id) })
-	x.slots[i] = indexSlot{from: from, hash: uint32(hash), used: true, settled: Status(status).Settled()}
+	slot := indexSlot{next: from + 1, mark: uint32(hash) &^ settledBit}
+	if Status(status).Settled() {
+		slot.mark |= settledBit
+	}
+	i := x.probe(hash, func(from int) bool { return begins(x, from, id) })
+	x.slots[i] = slot
 }
 
-// probe is the slot of an id, or the empty one it would take.
-func (x *index) probe(hash uint64, same func(id []byte) bool) int {
+// probe is the slot of an id, or the empty one it would take; same tells whether the
+// line that begins there has that id.
+func (x *index) probe(hash uint64, same func(from int) bool) int {
 	mask := len(x.slots) - 1
 	i := int(hash>>32) & mask
-	for x.slots[i].used && (x.slots[i].hash != uint32(hash) || !same(x.idAt(x.slots[i].from))) {
+	for {
+		slot := x.slots[i]
+		if slot.next == 0 || (slot.mark^uint32(hash))&^settledBit == 0 && same(int(slot.next-1)) {
+			return i
+		}
 		i = (i + 1) & mask
 	}
-	return i
 }
 
-func (x *index) idAt(from int) []byte {
-	id, _, _ := bytes.Cut(x.text[from:], []byte{'\t'})
-	return id
+// begins reports whether the line at from is that of an id.
+func begins[T string | []byte](x *index, from int, id T) bool {
+	end := from + len(id)
+	return end < len(x.text) && x.text[end] == '\t' && string(x.text[from:end]) == string(id)
+}
+
+// find is the text from the line of a settled run on.
+func (x *index) find(id string) (text []byte, ok bool) {
+	if x.slots == nil {
+		return nil, false
+	}
+	i := x.probe(maphash.String(x.seed, id), func(from int) bool { return begins(x, from, id) })
+	slot := x.slots[i]
+	if slot.next == 0 || slot.mark&settledBit == 0 {
+		return nil, false
+	}
+	return x.text[slot.next-1:], true
+}
+
+func (x *index) has(id string) bool {
+	_, ok := x.find(id)
+	return ok
+}
+
+// without is those of the ids that the index does not have. Nearly every look at it misses
+// the processor's cache, so all processors share them.
+func (x *index) without(ids []string) []string {
+	const block = 4096
+	blocks := slices.Collect(slices.Chunk(ids, block))
+	kept := make([][]string, len(blocks))
+	each(len(blocks), func(i int) {
+		for _, id := range blocks[i] {
+			if !x.has(id) {
+				kept[i] = append(kept[i], id)
+			}
+		}
+	})
+	return slices.Concat(kept...)
 }
 
 // line is the whole line of a settled run, checksum included and newline not.
 func (x *index) line(id string) (line []byte, ok bool) {
-	if x.slots == nil {
-		return nil, false
-	}
-	i := x.probe(maphash.String(x.seed, id), func(have []byte) bool { return string(have) == id })
-	if !x.slots[i].used || !x.slots[i].settled {
-		return nil, false
-	}
-	line, _, _ = bytes.Cut(x.text[x.slots[i].from:], []byte{'\n'})
-	return line, true
-}
-
-func (x *index) has(id string) bool {
-	_, ok := x.line(id)
-	return ok
+	text, ok := x.find(id)
+	line, _, _ = bytes.Cut(text, []byte{'\n'})
+	return line, ok
 }
 
 // summary parses the line of a run.
@@ -241,12 +278,7 @@ func (w *Workspace) RebuildIndex() error {
 	if err != nil {
 		return err
 	}
-	var unknown []string
-	for _, id := range ids {
-		if !x.has(id) {
-			unknown = append(unknown, id)
-		}
-	}
+	unknown := x.without(ids)
 	var fresh []byte
 	for _, h := range w.readHeads(unknown) {
 		if h.err == nil && h.summary.Status.Settled() {

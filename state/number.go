@@ -9,6 +9,22 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
+// number reads a number and writes it in the form of the two.
+func (c *canonicalizer) number() error {
+	d, n, err := readDecimal(c.in[c.at:])
+	if err != nil {
+		return c.errorf("%v", err)
+	}
+	text := c.in[c.at : c.at+n]
+	c.at += n
+	if c.exact {
+		c.out = d.append(c.out)
+		return nil
+	}
+	c.out = appendDouble(c.out, text)
+	return nil
+}
+
 // appendDouble writes a JSON number as JavaScript prints the double it reads:
 // nothing beyond the range, which JSON.stringify prints as null.
 func appendDouble(b, text []byte) []byte {

@@ -110,7 +110,7 @@ func (w *Workspace) Unsettled() (files []*RunFile, damaged []error, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	ids = slices.DeleteFunc(ids, x.has)
+	ids = x.without(ids)
 	slices.Sort(ids)
 	read := make([]*RunFile, len(ids))
 	errs := make([]error, len(ids))

@@ -1,0 +1,203 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"marbles/state"
+)
+
+// main takes a run from its place in the queue to its end.
+func (r *Run) main(placed bool) {
+	w := r.w
+	defer func() {
+		r.cancel(nil)
+		close(r.done)
+		w.leave(func() { delete(w.live, r) })
+	}()
+	if !placed {
+		ok, err := r.await()
+		switch {
+		case ok:
+			err = r.begin(r.ws.WriteRun)
+			if err != nil {
+				w.freePlace()
+			}
+		case err == nil:
+			r.freeTurn()
+			r.result.Status = state.Queued
+			return
+		}
+		if err != nil {
+			r.settle(asStopped(err))
+			r.freeTurn()
+			return
+		}
+	}
+	why := r.work()
+	// The processes have ended. What is left is to write so, which needs no place.
+	w.freePlace()
+	r.settle(why)
+	r.freeTurn()
+}
+
+func asStopped(err error) *stopped {
+	if s := (*stopped)(nil); errors.As(err, &s) {
+		return s
+	}
+	return failed("Error", "%v", err)
+}
+
+// await waits for the run's turn and for a place. It is not ok where the run was cancelled first, or failed, which is
+// the error, or where Drain leaves it in the queue.
+func (r *Run) await() (ok bool, err error) {
+	if r.wait != nil {
+		select {
+		case r.turn = <-r.wait.given:
+		case <-r.ctx.Done():
+			return false, context.Cause(r.ctx)
+		case <-r.w.stop:
+			return false, nil
+		}
+		if r.turn.err != nil {
+			return false, r.turn.err
+		}
+		if r.w.takePlace(r) {
+			return true, nil
+		}
+	}
+	if r.w.awaitPlace(r) {
+		return true, nil
+	}
+	return false, context.Cause(r.ctx)
+}
+
+// work does the steps; nil is success.
+func (r *Run) work() *stopped {
+	ctx := r.ctx
+	if limit := r.launch.Workflow.Timeout; limit > 0 {
+		var cancel context.CancelFunc
+		late := timedOut(limit)
+		late.whole = true
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, late)
+		defer cancel()
+	}
+	if err := r.started(); err != nil {
+		return asStopped(err)
+	}
+	r.w.at("keyed")
+	dir, err := r.w.scratch.take()
+	if err != nil {
+		return asStopped(err)
+	}
+	r.dir = dir
+	defer func() {
+		if err := r.w.scratch.give(dir); err != nil {
+			r.w.o.Log.Warn("private directory of a run cannot be removed", "run_id", r.id, "error", err)
+		}
+	}()
+	if err := r.putFiles(); err != nil {
+		return asStopped(err)
+	}
+	why := r.steps(ctx)
+	if err := r.collectFiles(); err != nil && why == nil {
+		why = asStopped(err)
+	}
+	return why
+}
+
+// started tells the caller that the run is about to start.
+func (r *Run) started() (err error) {
+	if r.launch.Started == nil {
+		return nil
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			r.w.o.Log.Error("panic at the start of a run", "run_id", r.id, "panic", p, "stack", string(debug.Stack()))
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return r.launch.Started(r.id, r.result.Started)
+}
+
+// putFiles writes the handler's files.
+func (r *Run) putFiles() error {
+	for name, data := range r.launch.Files {
+		if err := os.WriteFile(r.filePath(name), data, 0o600); err != nil {
+			return fmt.Errorf("cannot write %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// filePath is where a handler's file lies: change for MARBLES_CHANGE_FILE.
+func (r *Run) filePath(name string) string {
+	return filepath.Join(r.dir, "file-"+fileName(strings.ToLower(strings.TrimPrefix(name, "MARBLES_"))))
+}
+
+// collectFiles reads the launch file and removes the handler's files.
+func (r *Run) collectFiles() error {
+	for name := range r.launch.Files {
+		defer os.Remove(r.filePath(name))
+	}
+	if _, ok := r.launch.Files[LaunchFile]; !ok {
+		return nil
+	}
+	data, err := readResult(r.filePath(LaunchFile))
+	if err != nil {
+		return fmt.Errorf("cannot read what was put into %s: %w", LaunchFile, err)
+	}
+	r.result.Files = map[string][]byte{LaunchFile: data}
+	return nil
+}
+
+// saveRetries is how long a settled run waits before it tries again to write its file.
+var saveRetries = [...]time.Duration{50 * time.Millisecond, 250 * time.Millisecond, time.Second}
+
+// settle records how the run ended: the end of the journal, durably, then the run file. A file that cannot be written
+// is tried a few times; a later marbles settles it from the journal.
+func (r *Run) settle(why *stopped) {
+	now, t := time.Now(), &r.file.Run.Timestamps
+	at := state.Millis(now.UnixMilli())
+	run := &r.file.Run
+	switch {
+	case why == nil:
+		run.Status, run.Output, t.CompletedAt = state.Complete, r.output(), at
+	case why.status == state.Cancelled:
+		run.Status, run.Error, t.CancelledAt = state.Cancelled, &why.err, at
+	default:
+		run.Status, run.Error, t.FailedAt = state.Failed, &why.err, at
+	}
+	r.journal.end(now, run.Status, run.Output, run.Error)
+	r.w.at("ended")
+	r.result.Status, r.result.Output, r.result.Error, r.result.Finished = run.Status, run.Output, run.Error, now
+	err := r.ws.WriteRun(r.file)
+	for _, pause := range saveRetries {
+		if err == nil {
+			break
+		}
+		r.w.o.Log.Warn("run cannot be saved, trying again", "run_id", r.id, "error", err)
+		time.Sleep(pause)
+		err = r.ws.WriteRun(r.file)
+	}
+	if err != nil {
+		r.w.o.Log.Error("run is not saved", "run_id", r.id, "status", run.Status, "error", err)
+	}
+	r.w.at("settled")
+}
+
+// output is the result of the last step.
+func (r *Run) output() jsontext.Value {
+	if n := len(r.file.Steps); n > 0 {
+		return r.file.Steps[n-1].Result
+	}
+	return nil
+}

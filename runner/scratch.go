@@ -1,0 +1,119 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"marbles/state"
+)
+
+// scratch gives runs their private directories (0700). One that a run leaves empty serves the next run: making and
+// removing a directory for each would cost a busy service more than the rest of a short run does.
+//
+// Their parent is open to others, and cleaned by the system now and then, so a directory is looked at again before it
+// serves.
+type scratch struct {
+	parent string
+	prefix string // names the owner, so that what a dead one left is found
+
+	mu   sync.Mutex
+	free []string
+}
+
+const scratchPrefix = "marbles-"
+
+func newScratch(parent string, owner state.Process) *scratch {
+	return &scratch{parent: parent, prefix: fmt.Sprintf("%s%d-%d-", scratchPrefix, owner.PID, owner.StartTicks)}
+}
+
+func (s *scratch) take() (string, error) {
+	for {
+		s.mu.Lock()
+		n := len(s.free)
+		if n == 0 {
+			s.mu.Unlock()
+			break
+		}
+		dir := s.free[n-1]
+		s.free = s.free[:n-1]
+		s.mu.Unlock()
+		if ownDir(dir) {
+			return dir, nil
+		}
+	}
+	dir, err := os.MkdirTemp(s.parent, s.prefix) // 0700
+	if err != nil {
+		return "", fmt.Errorf("cannot make a private directory: %w", err)
+	}
+	return dir, nil
+}
+
+// give takes a directory back.
+func (s *scratch) give(dir string) error {
+	if !isEmpty(dir) {
+		return os.RemoveAll(dir)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.free = append(s.free, dir)
+	return nil
+}
+
+// close removes the directories that nobody uses.
+func (s *scratch) close() error {
+	s.mu.Lock()
+	free := s.free
+	s.free = nil
+	s.mu.Unlock()
+	var errs []error
+	for _, dir := range free {
+		if ownDir(dir) {
+			errs = append(errs, os.RemoveAll(dir))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// sweep removes what dead owners left.
+func (s *scratch) sweep() {
+	dirs, _ := filepath.Glob(filepath.Join(s.parent, scratchPrefix+"*"))
+	for _, dir := range dirs {
+		parts := strings.Split(strings.TrimPrefix(filepath.Base(dir), scratchPrefix), "-")
+		if len(parts) != 3 {
+			continue
+		}
+		pid, perr := strconv.Atoi(parts[0])
+		start, serr := strconv.ParseUint(parts[1], 10, 64)
+		if perr == nil && serr == nil && ownDir(dir) && !(state.Process{PID: pid, StartTicks: start}).Alive() {
+			_ = os.RemoveAll(dir)
+		}
+	}
+}
+
+// ownDir reports whether a path is a directory of this user that nobody else may enter.
+func ownDir(path string) bool {
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode() != fs.ModeDir|0o700 {
+		return false
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(st.Uid) == os.Geteuid()
+}
+
+func isEmpty(dir string) bool {
+	f, err := os.Open(dir)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	_, err = f.Readdirnames(1)
+	return err == io.EOF
+}
