@@ -67,12 +67,7 @@ func (w *watcher) commit(o *Observation) {
 	}
 }
 
-// events polls and returns the change as "+added ~modified -removed" of paths.
-func (w *watcher) events() string {
-	w.t.Helper()
-	return eventsOf(w.t, w.poll())
-}
-
+// eventsOf is a change as "+added ~modified -removed" of paths.
 func eventsOf(t testing.TB, o *Observation) string {
 	t.Helper()
 	if !o.Changed {

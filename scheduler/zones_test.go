@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -308,7 +309,7 @@ func allZones(t *testing.T) []*time.Location {
 		}
 		return out
 	}
-	archive, err := zip.OpenReader(filepath.Join(runtime.GOROOT(), "lib/time/zoneinfo.zip"))
+	archive, err := zip.OpenReader(filepath.Join(goroot(t), "lib/time/zoneinfo.zip"))
 	if err != nil {
 		t.Skipf("no tz database: %v", err)
 	}
@@ -326,4 +327,14 @@ func allZones(t *testing.T) []*time.Location {
 		add(f.Name, data)
 	}
 	return out
+}
+
+// goroot is where the Go that runs the tests lies.
+func goroot(t *testing.T) string {
+	t.Helper()
+	out, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		t.Skipf("no tz database: go env GOROOT: %v", err)
+	}
+	return strings.TrimSpace(string(out))
 }

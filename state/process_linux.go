@@ -49,7 +49,7 @@ func parseStat(stat []byte) (ticks uint64, state processState) {
 		return 0, processUnknown
 	}
 	fields := bytes.Fields(stat[end+1:])
-	const stateField, threadsField, startField = 3 - 3, 20 - 3, 22 - 3
+	const stateField, threadsField, startField = 0, 17, 19 // proc(5) counts from 1, and two go before
 	if len(fields) <= startField {
 		return 0, processUnknown
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -29,7 +30,7 @@ func pair(args []string) error {
 	}
 	i := slices.Index(args, ":::")
 	if i < 1 || i == len(args)-1 {
-		return fmt.Errorf("want A... ::: B...")
+		return errors.New("want the two commands as A ::: B")
 	}
 	a, b := args[:i], args[i+1:]
 	var as, bs []sample

@@ -106,7 +106,7 @@ func (a *app) settings(c *cobra.Command, use settings.Options) (*settings.Settin
 	use.Flags, use.Env, use.Home, use.Cwd, use.Euid = c.Flags(), a.Env.Env, a.Home, a.Cwd, a.Euid
 	s, err := settings.Load(use)
 	if err != nil {
-		return nil, &codedError{code: exitUsage, err: err}
+		return nil, &settingsError{err}
 	}
 	return s, nil
 }

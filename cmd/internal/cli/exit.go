@@ -49,6 +49,12 @@ type codedError struct {
 func (e *codedError) Error() string { return e.err.Error() }
 func (e *codedError) Unwrap() error { return e.err }
 
+// settingsError says that it is the settings that are wrong, not the definitions.
+type settingsError struct{ err error }
+
+func (e *settingsError) Error() string { return "cannot use the settings: " + e.err.Error() }
+func (e *settingsError) Unwrap() error { return e.err }
+
 // errSilent fails a command that has said everything already.
 var errSilent = errors.New("")
 
@@ -72,9 +78,12 @@ func unknownCommand(c *cobra.Command, name string) error {
 func code(err error) int {
 	var coded *codedError
 	var diags catalog.Diagnostics
+	var settings *settingsError
 	switch {
 	case err == nil:
 		return exitDone
+	case errors.As(err, &settings):
+		return exitUsage
 	case errors.As(err, &coded):
 		return coded.code
 	case errors.As(err, &diags):
@@ -93,18 +102,22 @@ func (a *app) exit(err error) int {
 		return exitDone
 	}
 	var diags catalog.Diagnostics
+	var settings *settingsError
 	switch text := err.Error(); {
 	case errors.As(err, &diags):
 		for _, d := range diags {
 			fmt.Fprintln(a.Stderr, d.String())
 		}
-		fmt.Fprintf(a.Stderr, "marbles: cannot use the definitions: %s\n", count(len(diags), "error"))
+		what := "definitions"
+		if errors.As(err, &settings) {
+			what = "settings"
+		}
+		fmt.Fprintf(a.Stderr, "marbles: cannot use the %s: %s\n", what, count(len(diags), "error"))
 	case text != "":
 		fmt.Fprintf(a.Stderr, "marbles: %s\n", text)
 	}
-	var hint interface{ Hint() string }
-	if errors.As(err, &hint) && hint.Hint() != "" {
-		fmt.Fprintf(a.Stderr, "hint: %s\n", hint.Hint())
+	if hint := state.HintOf(err); hint != "" {
+		fmt.Fprintf(a.Stderr, "hint: %s\n", hint)
 	}
 	return code(err)
 }

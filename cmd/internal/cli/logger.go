@@ -42,7 +42,7 @@ func newLogger(w io.Writer, format, level string, getenv func(string) string) *s
 		return log
 	case "text":
 		color := f != nil && term.IsTerminal(int(f.Fd())) && getenv("NO_COLOR") == ""
-		return slog.New(tint.NewHandler(w, &tint.Options{Level: l, NoColor: !color, TimeFormat: "2006-01-02 15:04:05"}))
+		return slog.New(tint.NewTextHandler(w, &tint.Options{Level: l, NoColor: !color, TimeFormat: "2006-01-02 15:04:05"}))
 	}
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: l}))
 }

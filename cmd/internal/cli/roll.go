@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -80,44 +82,64 @@ func (a *app) roll(c *cobra.Command, name, inputText string) (err error) {
 	worker := runner.New(runner.Options{Concurrency: s.Concurrency, Grace: s.Grace, Log: log, Env: a.Env.Env})
 	ctx, stop := interrupt(c.Context())
 	defer stop()
-	desk := &service.Dispatcher{Worker: worker, Log: log, Local: func() *time.Location { return time.Local }, Echo: a.Stderr}
-	target := service.Target{Workspace: ws, Catalog: cat}
+	if cat.Schedule(name) == nil && cat.Monitor(name) == nil {
+		res, err := a.rollWorkflow(ctx, worker, ws, cat.Workflow(name), input)
+		return a.rolled(res, errors.Join(err, drain(ctx, worker)))
+	}
+	return a.rollKey(ctx, worker, service.Target{Workspace: ws, Catalog: cat}, log, name, input)
+}
 
-	var res runner.Result
-	if sch, mon := cat.Schedule(name), cat.Monitor(name); sch != nil || mon != nil {
-		var tick runner.TickResult
-		if sch != nil {
-			tick = desk.Schedule(ctx, target, sch, service.Firing{Input: input})
-		} else {
-			if input != nil {
-				return usage("cannot give --input to a monitor: its input is the change")
-			}
-			tick = desk.Monitor(ctx, target, mon, service.Firing{})
-		}
-		if tick.Outcome == state.SlotSkipped {
-			fmt.Fprintf(a.Stderr, "skipped: held by %s\n", tick.Holder)
-			return drain(ctx, worker)
-		}
-		res, err = tick.Result, tick.Err
+// rollKey does one tick of a key. What a monitor launches is this process's to carry to its end.
+func (a *app) rollKey(ctx context.Context, worker *runner.Worker, target service.Target, log *slog.Logger, key string, input jsontext.Value) error {
+	var mu sync.Mutex // guards launched
+	var launched []runner.Result
+	desk := &service.Dispatcher{
+		Worker: worker, Log: log, Echo: a.Stderr,
+		Local: func() *time.Location { return time.Local },
+		Launched: func(_ string, res runner.Result) {
+			mu.Lock()
+			defer mu.Unlock()
+			launched = append(launched, res)
+		},
+	}
+	var tick runner.TickResult
+	if sch := target.Catalog.Schedule(key); sch != nil {
+		tick = desk.Schedule(ctx, target, sch, service.Firing{Input: input})
+	} else if input != nil {
+		return usage("cannot give --input to a monitor: its input is the change")
 	} else {
-		res, err = a.rollWorkflow(ctx, worker, ws, cat.Workflow(name), input)
+		tick = desk.Monitor(ctx, target, target.Catalog.Monitor(key), service.Firing{})
 	}
-	// What a monitor launched is this process's to carry to its end.
-	if derr := drain(ctx, worker); derr != nil && err == nil {
-		err = derr
+	derr := drain(ctx, worker)
+	desk.Wait()
+	if tick.Outcome == state.SlotSkipped {
+		fmt.Fprintf(a.Stderr, "skipped: held by %s\n", tick.Holder)
+		return derr
 	}
-	if err != nil {
-		return rollError(res, err)
+	res, err := tick.Result, errors.Join(tick.Err, derr)
+	for _, l := range launched {
+		if err == nil && (res.RunID == "" || l.Err() != nil) {
+			res, err = l, l.Err()
+		}
 	}
-	if res.RunID == "" {
-		fmt.Fprintf(a.Stderr, "%s: nothing to do\n", name)
+	if err == nil && res.RunID == "" {
+		fmt.Fprintf(a.Stderr, "%s: nothing to do\n", key)
 		return nil
 	}
-	out := res.Output
-	if out == nil {
-		out = jsontext.Value("null")
+	return a.rolled(res, err)
+}
+
+// rolled prints the result of a run that completed, or says why it did not.
+func (a *app) rolled(res runner.Result, err error) error {
+	switch {
+	case err != nil && res.RunID == "":
+		return fmt.Errorf("cannot run: %w", err)
+	case err != nil:
+		return state.Hint(fmt.Errorf("run %s %s: %w", res.RunID, res.Status, err), "marbles show "+res.RunID)
+	case res.Output == nil:
+		return printJSON(a.Stdout, jsontext.Value("null"))
 	}
-	return printJSON(a.Stdout, out)
+	return printJSON(a.Stdout, res.Output)
 }
 
 func (a *app) rollWorkflow(ctx context.Context, worker *runner.Worker, ws *state.Workspace, w *catalog.Workflow, input jsontext.Value) (runner.Result, error) {
@@ -139,13 +161,6 @@ func drain(ctx context.Context, worker *runner.Worker) error {
 		return errors.New("interrupted")
 	}
 	return nil
-}
-
-func rollError(res runner.Result, err error) error {
-	if res.RunID == "" {
-		return fmt.Errorf("cannot run: %w", err)
-	}
-	return state.Hint(fmt.Errorf("run %s %s: %w", res.RunID, res.Status, err), "marbles show "+res.RunID)
 }
 
 // pick is the catalog that has a key, else the one that has a workflow of that name.

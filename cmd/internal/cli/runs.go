@@ -216,7 +216,7 @@ func findRun(root *state.Root, text string) (*state.Workspace, string, error) {
 	var id string
 	for _, ws := range workspaces {
 		match, err := ws.FindRun(text)
-		if errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, state.ErrUnknownRun) {
 			continue
 		}
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 type statusReport struct {
 	Root       string            `json:"root"`
 	Workspaces []workspaceStatus `json:"workspaces"`
+	Damaged    []string          `json:"damaged"` // workspaces that cannot be told
 }
 
 type workspaceStatus struct {
@@ -65,12 +66,15 @@ func newStatus(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			workspaces, err := root.Workspaces()
+			workspaces, damaged, err := root.Survey()
 			if err != nil {
 				return err
 			}
 			here := a.here(s)
-			report := statusReport{Root: root.Dir(), Workspaces: []workspaceStatus{}}
+			report := statusReport{Root: root.Dir(), Workspaces: []workspaceStatus{}, Damaged: []string{}}
+			for _, err := range damaged {
+				report.Damaged = append(report.Damaged, err.Error())
+			}
 			for _, ws := range workspaces {
 				st, err := readStatus(ws, ws.Project() == here)
 				if err != nil {
@@ -137,23 +141,19 @@ func readStatus(ws *state.Workspace, here bool) (workspaceStatus, error) {
 	for key, holder := range holders { // known only by its live lock
 		st.Keys = append(st.Keys, keyStatus{Key: key, Holder: holder})
 	}
-	list, err := ws.Runs(state.RunQuery{Limit: 5})
+	newest, unsettled, err := ws.Overview(5)
 	if err != nil {
 		return st, err
 	}
-	st.Runs.Total = list.Total
-	for _, r := range list.Runs {
+	st.Runs.Total = newest.Total
+	for _, r := range newest.Runs {
 		st.Runs.Newest = append(st.Runs.Newest, newRunLine(ws, r))
 	}
-	unsettled, bad, err := ws.Unsettled()
-	if err != nil {
-		return st, err
+	for _, r := range unsettled.Runs {
+		st.Runs.Unsettled = append(st.Runs.Unsettled, newRunLine(ws, r))
 	}
-	for _, err := range bad {
+	for _, err := range unsettled.Damaged {
 		damaged(err)
-	}
-	for _, f := range unsettled {
-		st.Runs.Unsettled = append(st.Runs.Unsettled, newRunLine(ws, f.Summary()))
 	}
 	return st, nil
 }
@@ -174,6 +174,9 @@ func (k *keyStatus) fill(ws *state.Workspace, rec *state.KeyRecord, damaged func
 
 func (r statusReport) print(a *app) error {
 	w, p := a.Stdout, a.paint(a.Stdout)
+	for _, d := range r.Damaged {
+		fmt.Fprintf(w, "damaged: %s\n", clean(d, 500))
+	}
 	if len(r.Workspaces) == 0 {
 		_, err := fmt.Fprintf(w, "no workspaces under %s\n", r.Root)
 		return err

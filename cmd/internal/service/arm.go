@@ -1,7 +1,8 @@
 package service
 
 import (
-	"fmt"
+	"errors"
+	"log/slog"
 	"time"
 
 	"marbles/cmd/internal/catalog"
@@ -43,7 +44,10 @@ func triggerID(ws *state.Workspace, key string) string { return ws.ID() + "/" + 
 
 // makePlan arms the enabled keys of every target from their histories. A key seen for the first time, or with another
 // cadence, is written down with the present instant, one file per workspace.
-func makePlan(targets []*Target, now time.Time, local *time.Location) (*plan, []scheduler.Trigger, error) {
+//
+// A damaged history costs only itself: its key counts from the ledger, and its next tick sets the file aside. A key whose
+// history a later marbles wrote is not armed.
+func makePlan(targets []*Target, now time.Time, local *time.Location, log *slog.Logger) (*plan, []scheduler.Trigger, error) {
 	n := 0
 	for _, t := range targets {
 		n += len(t.Catalog.Schedules) + len(t.Catalog.Monitors)
@@ -51,7 +55,7 @@ func makePlan(targets []*Target, now time.Time, local *time.Location) (*plan, []
 	p := &plan{targets: targets, armed: make(map[string]armed, n)}
 	triggers := make([]scheduler.Trigger, 0, n)
 	for _, t := range targets {
-		h, err := readHistories(t, now)
+		h, err := readHistories(t, now, local, log)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -60,9 +64,9 @@ func makePlan(targets []*Target, now time.Time, local *time.Location) (*plan, []
 				continue
 			}
 			id := triggerID(t.Workspace, s.Key)
-			tr, err := h.trigger(id, s.Key, s.Cadence, local)
-			if err != nil {
-				return nil, nil, err
+			tr, ok := h.trigger(id, s.Key, s.Cadence)
+			if !ok {
+				continue
 			}
 			tr.Jitter, tr.CatchUp = s.Jitter, s.CatchUp
 			p.armed[id] = armed{target: t, schedule: s}
@@ -73,9 +77,9 @@ func makePlan(targets []*Target, now time.Time, local *time.Location) (*plan, []
 				continue
 			}
 			id := triggerID(t.Workspace, m.Key)
-			tr, err := h.trigger(id, m.Key, m.Cadence, local)
-			if err != nil {
-				return nil, nil, err
+			tr, ok := h.trigger(id, m.Key, m.Cadence)
+			if !ok {
+				continue
 			}
 			tr.Jitter = m.Jitter
 			p.armed[id] = armed{target: t, monitor: m}
@@ -90,12 +94,14 @@ func makePlan(targets []*Target, now time.Time, local *time.Location) (*plan, []
 type histories struct {
 	ws    *state.Workspace
 	now   time.Time
+	local *time.Location
+	log   *slog.Logger
 	known map[string]bool // keys with a record
 	since map[string]state.Since
 }
 
-func readHistories(t *Target, now time.Time) (*histories, error) {
-	h := &histories{ws: t.Workspace, now: now, known: map[string]bool{}}
+func readHistories(t *Target, now time.Time, local *time.Location, log *slog.Logger) (*histories, error) {
+	h := &histories{ws: t.Workspace, now: now, local: local, log: log, known: map[string]bool{}}
 	keys, err := t.Workspace.Keys()
 	if err != nil {
 		return nil, err
@@ -103,8 +109,15 @@ func readHistories(t *Target, now time.Time) (*histories, error) {
 	for _, k := range keys {
 		h.known[k] = true
 	}
-	if h.since, err = t.Workspace.Since(); err != nil {
-		return nil, state.Hint(err, "move the file aside: keys without a history then count from now")
+	h.since, err = t.Workspace.Since()
+	if damaged := (*state.DamagedError)(nil); errors.As(err, &damaged) {
+		to, aside := damaged.SetAside()
+		if aside != nil {
+			return nil, aside
+		}
+		log.Warn("record of first sights is damaged: keys without a history count from now", "error", err, "set_aside", to)
+	} else if err != nil {
+		return nil, err
 	}
 	next := make(map[string]state.Since, len(t.Catalog.Schedules)+len(t.Catalog.Monitors))
 	changed := false
@@ -135,28 +148,32 @@ func readHistories(t *Target, now time.Time) (*histories, error) {
 // has an end for, and the first sight of this cadence. A history without a slot (the first format, or a key only
 // ever rolled by hand) counts from its last finish, and a key that has such a history but was never seen by a
 // service has no first sight of its own.
-func (h *histories) trigger(id, key string, c scheduler.Cadence, local *time.Location) (scheduler.Trigger, error) {
-	tr := scheduler.Trigger{ID: id, Cadence: c}
+func (h *histories) trigger(id, key string, c scheduler.Cadence) (tr scheduler.Trigger, ok bool) {
+	tr = scheduler.Trigger{ID: id, Cadence: c}
 	since, seen := h.since[key]
 	if !seen || since.Cadence != c.String() {
 		since.At = state.Stamp{Time: h.now}
 	}
 	tr.Base = since.At.Time
 	if !h.known[key] {
-		return tr, nil
+		return tr, true
 	}
 	rec, err := h.ws.Key(key)
-	if err != nil {
-		return tr, fmt.Errorf("%w; nothing was started for it", err)
+	if damaged := (*state.DamagedError)(nil); errors.As(err, &damaged) {
+		h.log.Warn("history is damaged, counting from the slot ledger", "key", key, "error", err)
+		rec = &state.KeyRecord{}
+	} else if err != nil {
+		h.log.Error("history cannot be read, the key will not run", "key", key, "error", err)
+		return tr, false
 	}
 	if rec == nil {
-		return tr, nil
+		return tr, true
 	}
 	if c.Interval() > 0 {
 		if !rec.LastFinish.IsZero() {
 			tr.Base = rec.LastFinish.Time
 		}
-		return tr, nil
+		return tr, true
 	}
 	last := rec.Slot.Time
 	if last.IsZero() {
@@ -168,16 +185,16 @@ func (h *histories) trigger(id, key string, c scheduler.Cadence, local *time.Loc
 	tr.Base = later(tr.Base, last)
 	tr.Civil, tr.CivilAt = rec.SlotLocal, rec.Slot.Time
 	// Only an overdue key can have ends in the ledger that its record does not know.
-	if s, ok := c.Next(tr.Base, local); ok && !s.At.After(h.now) {
+	if s, ok := c.Next(tr.Base, h.local); ok && !s.At.After(h.now) {
 		entries, err := h.ws.Slots(key, 1)
 		if err != nil {
-			return tr, err
+			h.log.Warn("slot ledger cannot be read", "key", key, "error", err)
 		}
 		if len(entries) > 0 {
 			tr.Base = later(tr.Base, entries[0].Slot.Time)
 		}
 	}
-	return tr, nil
+	return tr, true
 }
 
 // later is the later of two instants. One from the future (the clock was set back) is the loop's to judge.

@@ -1,6 +1,9 @@
 package service
 
 import (
+	"log/slog"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -106,7 +109,7 @@ func TestArm(t *testing.T) {
 				{Key: "k", Cadence: tt.cadence, Enabled: true},
 				{Key: "off", Cadence: tt.cadence},
 			}}}
-			p, triggers, err := makePlan([]*Target{target}, now, time.UTC)
+			p, triggers, err := makePlan([]*Target{target}, now, time.UTC, slog.New(slog.DiscardHandler))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -154,5 +157,66 @@ func TestStillDue(t *testing.T) {
 				t.Errorf("got %v, want %v", got, tt.want)
 			}
 		})
+	}
+}
+
+// Damage costs only itself.
+func TestArmWithDamagedRecords(t *testing.T) {
+	nightly := cron(t, "30 2 * * *")
+	now := at("2026-11-30T12:00:00Z")
+	ws := workspace(t)
+	keys := []string{"damaged", "later", "whole"}
+	var schedules []*catalog.Schedule
+	since := map[string]state.Since{}
+	for _, key := range keys {
+		schedules = append(schedules, &catalog.Schedule{Key: key, Cadence: nightly, Enabled: true})
+		since[key] = state.Since{Cadence: nightly.String(), At: stamp("2026-11-01T00:00:00Z")}
+		rec := &state.KeyRecord{Version: 1, Slot: stamp("2026-11-30T02:30:00Z"), LastFinish: stamp("2026-11-30T02:31:00Z")}
+		if err := ws.WriteKey(key, rec); err != nil {
+			t.Fatal(err)
+		}
+		if err := ws.AppendSlot(key, state.SlotEntry{Slot: stamp("2026-11-30T02:30:00Z"), Outcome: state.SlotRan}, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(ws.Dir(), name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := ws.WriteSince(since); err != nil {
+		t.Fatal(err)
+	}
+	write("schedules/damaged.json", "{\"version\": 1, \"lastSta")
+	write("schedules/later.json", "{\"version\": 99}")
+	target := &Target{Workspace: ws, Catalog: &catalog.Catalog{Schedules: schedules}}
+	plan := func() map[string]time.Time {
+		t.Helper()
+		_, triggers, err := makePlan([]*Target{target}, now, time.UTC, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		bases := map[string]time.Time{}
+		for _, tr := range triggers {
+			bases[filepath.Base(tr.ID)] = tr.Base
+		}
+		return bases
+	}
+	bases := plan()
+	if _, ok := bases["later"]; ok || len(bases) != 2 {
+		t.Errorf("armed are %v, want all but the key whose history is of a later version", bases)
+	}
+	for _, key := range []string{"damaged", "whole"} {
+		if want := at("2026-11-30T02:30:00Z"); !bases[key].Equal(want) {
+			t.Errorf("%s counts from %s, want %s", key, bases[key], want)
+		}
+	}
+	write("since.json", "not JSON")
+	if bases := plan(); !bases["whole"].Equal(at("2026-11-30T02:30:00Z")) {
+		t.Errorf("without first sights whole counts from %s, want its last slot", bases["whole"])
+	}
+	if data, err := os.ReadFile(filepath.Join(ws.Dir(), "since.json.damaged")); err != nil || string(data) != "not JSON" {
+		t.Errorf("the damaged file is not set aside: %q, %v", data, err)
 	}
 }

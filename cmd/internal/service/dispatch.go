@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -28,7 +29,14 @@ type Dispatcher struct {
 	Local func() *time.Location
 	// Echo gets the steps' output live; nil for none.
 	Echo io.Writer
+	// Launched is told how a run ended that a monitor launched. Wait waits for the last of it.
+	Launched func(key string, res runner.Result)
+
+	launches sync.WaitGroup
 }
+
+// Wait waits until every launched run has ended and Launched was told.
+func (d *Dispatcher) Wait() { d.launches.Wait() }
 
 // Target is a workspace with the catalog in force for it.
 type Target struct {
@@ -262,7 +270,7 @@ func (d *Dispatcher) deliver(t Target, key string, rec *state.MonitorRecord) err
 			return err
 		}
 	}
-	_, err := d.Worker.Start(runner.Launch{
+	run, err := d.Worker.Start(runner.Launch{
 		Workspace: t.Workspace,
 		Workflow:  &w.Workflow,
 		Input:     p.Input,
@@ -274,6 +282,9 @@ func (d *Dispatcher) deliver(t Target, key string, rec *state.MonitorRecord) err
 	})
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("cannot start %q for %s: %w", p.Workflow, key, err)
+	}
+	if run != nil {
+		d.launches.Go(func() { d.Launched(key, run.Wait()) })
 	}
 	rec.Pending = nil
 	return t.Workspace.WriteMonitor(key, rec)

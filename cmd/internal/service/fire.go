@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"strings"
 	"time"
 
 	"marbles/cmd/internal/catalog"
@@ -218,9 +217,4 @@ func (c *cleanups) run() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func firstLine(text string) string {
-	line, _, _ := strings.Cut(text, "\n")
-	return line
 }

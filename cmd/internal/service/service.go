@@ -42,6 +42,7 @@ type service struct {
 	started time.Time
 	root    *state.Root
 	sources []catalog.Source // as they were found
+	refused time.Time        // when the latest reload failed; zero where it did not
 	zone    *scheduler.Zone
 	loop    *scheduler.Loop
 	worker  *runner.Worker
@@ -78,7 +79,9 @@ func Run(ctx context.Context, o Options) (err error) {
 		Log:         o.Log,
 		Env:         o.Env,
 	})
-	s.desk = &Dispatcher{Worker: s.worker, Log: o.Log, Local: s.zone.Location}
+	s.desk = &Dispatcher{Worker: s.worker, Log: o.Log, Local: s.zone.Location, Launched: func(key string, res runner.Result) {
+		report(o.Log.With("key", key), runner.TickResult{Result: res, Err: res.Err()})
+	}}
 	cleanup.push("worker", func() error { return s.drain() })
 
 	looks, stopLooks := context.WithCancel(ctx)
@@ -89,7 +92,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	p, triggers, err := makePlan(targets, time.Now(), s.zone.Location())
+	p, triggers, err := makePlan(targets, time.Now(), s.zone.Location(), s.Log)
 	if err != nil {
 		return err
 	}
@@ -167,6 +170,9 @@ const loopPatience = 12 * time.Second
 func (s *service) statusLine() string {
 	running, queued := s.worker.Active()
 	line := fmt.Sprintf("%d triggers, %d running", s.plan.Load().triggers, running)
+	if !s.refused.IsZero() {
+		line = "reload failed at " + s.refused.In(s.zone.Location()).Format("15:04:05") + ", old definitions in force; " + line
+	}
 	if queued > 0 {
 		line += fmt.Sprintf(", %d queued", queued)
 	}
@@ -207,6 +213,7 @@ func (s *service) drain() error {
 	}()
 	err := s.worker.Drain(ctx)
 	s.ticks.Wait()
+	s.desk.Wait()
 	if err != nil {
 		s.Log.Warn("drain time is over, what still ran was cancelled")
 	}
@@ -264,7 +271,7 @@ func (s *service) reload() {
 		if err != nil {
 			return err
 		}
-		p, triggers, err := makePlan(targets, time.Now(), s.zone.Location())
+		p, triggers, err := makePlan(targets, time.Now(), s.zone.Location(), s.Log)
 		if err != nil {
 			return err
 		}
@@ -274,9 +281,11 @@ func (s *service) reload() {
 	}()
 	if err != nil {
 		s.Log.Error("reload failed, the old definitions stay in force", "error", err)
-		s.notify.ready("reload failed, old definitions stay in force: " + firstLine(err.Error()))
+		s.refused = time.Now()
+		s.notify.ready(s.statusLine())
 		return
 	}
+	s.refused = time.Time{}
 	debug.FreeOSMemory()
 	s.Log.Info("definitions were reloaded", "triggers", s.plan.Load().triggers)
 	s.notify.ready(s.statusLine())
