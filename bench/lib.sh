@@ -10,7 +10,7 @@ clean() {
 	rm -rf "$dir"
 }
 trap clean EXIT
-(cd "$here/.." && go build -o "$dir/marbles" ./cmd/marbles && go build -o "$dir/tool" ./bench/tool)
+(cd "$here/.." && CGO_ENABLED=0 go build -trimpath -o "$dir/marbles" ./cmd/marbles && go build -o "$dir/tool" ./bench/tool)
 export HOME=$dir/home MARBLES_STATE=$dir/state
 mkdir -p "$HOME" "$dir/project/.foundry/marbles"
 cd "$dir/project"

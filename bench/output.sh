@@ -7,7 +7,7 @@ lines=$((mib * 10000))
 cat >produce.sh <<P
 #!/bin/sh
 # $lines lines of 100 bytes
-yes 'a line of one hundred bytes, counting the newline at its end: 0123456789 0123456789 0123456789 012' | head -n $lines
+yes 'a line of one hundred bytes, counting the newline at its end: 0123456789 0123456789 0123456789 0123' | head -n $lines
 P
 chmod +x produce.sh
 definitions <<'Y'

@@ -95,9 +95,12 @@ func (w *Worker) Tick(ctx context.Context, tick Tick) TickResult {
 		return res
 	}
 	defer t.rise()
-	lock, err := t.Workspace.TryLock("schedule:" + t.Key)
+	lock, err := t.lock()
 	if held := (*state.HeldError)(nil); errors.As(err, &held) {
 		return t.heldBy(held)
+	}
+	if errors.Is(err, ErrDraining) || err != nil && t.ctx.Err() != nil {
+		return TickResult{Err: err, Finished: time.Now()}
 	}
 	if err != nil {
 		return t.fail(err)
@@ -110,6 +113,35 @@ func (w *Worker) Tick(ctx context.Context, tick Tick) TickResult {
 	}()
 	w.at("locked")
 	return t.underLock()
+}
+
+const (
+	// takingTime is how long a lock may be without a holder's name before it counts as abandoned, and a little more.
+	takingTime = 31 * time.Second
+	takingPoll = 100 * time.Millisecond
+)
+
+// lock takes the key's lock. One that names nobody yet is being taken, or its holder died while it took it: a slot is
+// not given up for that, so the tick waits until it is known who has the lock.
+func (t *Ticking) lock() (*state.Lock, error) {
+	deadline := time.Now().Add(takingTime)
+	for {
+		lock, err := t.Workspace.TryLock("schedule:" + t.Key)
+		held := (*state.HeldError)(nil)
+		if !errors.As(err, &held) || held.PID != 0 || t.Forced || time.Now().After(deadline) {
+			return lock, err
+		}
+		pause := time.NewTimer(takingPoll)
+		select {
+		case <-pause.C:
+		case <-t.ctx.Done():
+			pause.Stop()
+			return nil, context.Cause(t.ctx)
+		case <-t.w.stop:
+			pause.Stop()
+			return nil, ErrDraining
+		}
+	}
 }
 
 // heldBy ends a tick whose lock another process holds. Where that one runs the very slot, it has not been skipped.

@@ -462,6 +462,43 @@ func TestHeldByAnother(t *testing.T) {
 	}
 }
 
+// A process that died while it took the lock left it empty. The slot waits until that is certain.
+func TestLockBeingTaken(t *testing.T) {
+	ws, w := newWorkspace(t), newWorker(t, Options{})
+	lock := filepath.Join(ws.Dir(), "locks", "schedule:k")
+	leave := func(age time.Duration) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(lock), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(lock, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		at := time.Now().Add(-age)
+		if err := os.Chtimes(lock, at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	leave(29800 * time.Millisecond)
+	if res := w.Tick(t.Context(), schedule(w, ws, slotTime, shell("job", "true"))); res.Outcome != state.SlotRan {
+		t.Errorf("got %+v", res)
+	}
+	leave(0)
+	forced := schedule(w, ws, time.Time{}, shell("job", "true"))
+	forced.Forced = true
+	if res := w.Tick(t.Context(), forced); res.Outcome != state.SlotSkipped || res.Holder != "a process that is taking it now; retry" {
+		t.Errorf("got %+v", res)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if res := w.Tick(ctx, schedule(w, ws, slotTime.Add(time.Hour), shell("job", "true"))); res.Outcome != "" || res.Err == nil {
+		t.Errorf("got %+v", res)
+	}
+	if diff := cmp.Diff([]string{"02:30 ran"}, ledger(t, ws, "k")); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // A history that is damaged is set aside; one of a later version is left, and nothing runs on it.
 func TestDamagedHistory(t *testing.T) {
 	ws, w := newWorkspace(t), newWorker(t, Options{})
