@@ -61,7 +61,7 @@ func (l *leftover) find() []proc {
 	alive := map[int]bool{}
 	for _, p := range all {
 		alive[p.group] = true
-		if runIDOf(p.pid) == l.run {
+		if runIDOf(p) == l.run {
 			byID[p.id()] = true
 		}
 	}

@@ -18,6 +18,8 @@ import (
 const (
 	// drainTime is how long a step's streams may stay open after its main process has ended.
 	drainTime = 500 * time.Millisecond
+	// endingTime is how long what was started may take to end once the streams are closed.
+	endingTime = 30 * time.Millisecond
 	// closeTime is how long after SIGKILL a run waits for what does not die.
 	closeTime = 500 * time.Millisecond
 )
@@ -27,7 +29,7 @@ type proc struct {
 	pid, parent, group int
 	start              uint64
 	name               string
-	zombie             bool
+	zombie, kernel     bool
 }
 
 // procID names a process for ever.
@@ -133,15 +135,19 @@ func (c *child) wait(d time.Duration) bool {
 }
 
 // endRest ends what the main process has left behind, with SIGTERM and from killAt on with SIGKILL, and gives up a
-// while after that.
+// while after that. What is ending by itself just now, and has closed its streams already, gets a moment for it.
 func (c *child) endRest(killAt time.Time) {
-	pause := time.Millisecond
+	termAt, pause := time.Now().Add(endingTime), time.Millisecond
 	for {
 		left := c.find()
 		if len(left) == 0 {
 			return
 		}
 		now, sig := time.Now(), syscall.SIGTERM
+		if now.Before(termAt) && len(c.told) == 0 {
+			time.Sleep(pause)
+			continue
+		}
 		if !now.Before(killAt) {
 			sig = syscall.SIGKILL
 		}

@@ -93,8 +93,8 @@ func readProc(pid int) (proc, bool) {
 
 // runIDOf is MARBLES_RUN_ID in the environment a process was started with, "" where it has none or may not be read: the
 // system hides the environment of its own programs.
-func runIDOf(pid int) string {
-	b, err := unix.SysctlRaw("kern.procargs2", pid)
+func runIDOf(p proc) string {
+	b, err := unix.SysctlRaw("kern.procargs2", p.pid)
 	if err != nil || len(b) < 4 {
 		return ""
 	}

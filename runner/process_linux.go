@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -58,7 +59,7 @@ func (c *child) find() []proc {
 		}
 	}
 	for _, p := range orphans() {
-		if p.group == c.pid || c.told[p.id()] != 0 || runIDOf(p.pid) == c.runID {
+		if p.group == c.pid || c.told[p.id()] != 0 || runIDOf(p) == c.runID {
 			add(p.pid, p)
 		}
 	}
@@ -78,7 +79,7 @@ func (c *child) find() []proc {
 // some other package may have started there is in our own process group, and left to it.
 func orphans() []proc {
 	pid := os.Getpid()
-	kids := readFile("/proc/self/task/" + strconv.Itoa(pid) + "/children")
+	kids, _ := readFile("/proc/self/task/" + strconv.Itoa(pid) + "/children")
 	if len(kids) == 0 {
 		return nil
 	}
@@ -96,11 +97,11 @@ func orphans() []proc {
 	return list
 }
 
-// readFile reads a file of /proc, nil where it cannot. It costs four system calls: every step needs some of them.
-func readFile(path string) []byte {
+// readFile reads a file of /proc in four system calls: every step needs some of them.
+func readFile(path string) ([]byte, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	defer unix.Close(fd)
 	b := make([]byte, 0, 1024)
@@ -109,9 +110,9 @@ func readFile(path string) []byte {
 		switch {
 		case errors.Is(err, unix.EINTR):
 		case err != nil:
-			return nil
+			return nil, err
 		case n == 0:
-			return b
+			return b, nil
 		default:
 			if b = b[:len(b)+n]; len(b) == cap(b) {
 				b = append(b, make([]byte, len(b))...)[:len(b)]
@@ -140,7 +141,8 @@ func childrenOf(pid int) []int {
 	}
 	var list []int
 	for _, t := range tasks {
-		list = append(list, pids(readFile(dir+t.Name()+"/children"))...)
+		kids, _ := readFile(dir + t.Name() + "/children")
+		list = append(list, pids(kids)...)
 	}
 	return list
 }
@@ -157,31 +159,47 @@ func pids(text []byte) []int {
 
 // readProc reads proc_pid_stat(5): the name is in parentheses and may hold any byte.
 func readProc(pid int) (proc, bool) {
-	b := readFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	b, _ := readFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
 	if open < 0 || end < open {
 		return proc{}, false
 	}
 	f := bytes.Fields(b[end+1:])
-	if len(f) < 20 {
+	if len(f) < 21 {
 		return proc{}, false
 	}
 	p := proc{pid: pid, name: string(b[open+1 : end])}
 	p.parent, _ = strconv.Atoi(string(f[1]))
 	p.group, _ = strconv.Atoi(string(f[2]))
 	p.start, _ = strconv.ParseUint(string(f[19]), 10, 64)
+	p.kernel = string(f[20]) == "0" // no memory of its own
 	threads, _ := strconv.Atoi(string(f[17]))
 	p.zombie = f[0][0] == 'X' || f[0][0] == 'Z' && threads <= 1
 	return p, true
 }
 
 // runIDOf is MARBLES_RUN_ID in the environment a process was started with, "" where it has none or may not be read.
-func runIDOf(pid int) string {
-	env := readFile("/proc/" + strconv.Itoa(pid) + "/environ")
-	const name = "MARBLES_RUN_ID="
+//
+// While a process executes another program it has no environment for a moment. So one that seems to have none is asked
+// again, unless it is the kernel's.
+func runIDOf(p proc) string {
+	for range 4 {
+		env, err := readFile("/proc/" + strconv.Itoa(p.pid) + "/environ")
+		if len(env) > 0 {
+			return runIDIn(env)
+		}
+		if err != nil || p.kernel {
+			return ""
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return ""
+}
+
+func runIDIn(env []byte) string {
 	for len(env) > 0 {
 		e, rest, _ := bytes.Cut(env, []byte{0})
-		if v, ok := bytes.CutPrefix(e, []byte(name)); ok {
+		if v, ok := bytes.CutPrefix(e, []byte("MARBLES_RUN_ID=")); ok {
 			return string(v)
 		}
 		env = rest

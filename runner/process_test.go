@@ -50,7 +50,7 @@ func gone(t testing.TB, pids ...int) {
 
 // Everything a step has started ends with its timeout, whatever shape it has (C57, C60).
 func TestTimeoutEndsAll(t *testing.T) {
-	const limit = 150 * time.Millisecond
+	const limit = 400 * time.Millisecond
 	shapes := map[string]string{
 		"one":          `sleep 20`,
 		"then more":    `sleep 20; true`,
@@ -101,7 +101,7 @@ func TestLeftovers(t *testing.T) {
 		{name: "holds nothing", text: `sleep 20 >/dev/null 2>&1 & echo $! > $PIDS`, want: []string{"sleep"}, most: 400 * time.Millisecond},
 		{name: "setsid", text: `setsid sleep 20 >/dev/null 2>&1 & sleep 0.1`, want: []string{"sleep"}, most: 400 * time.Millisecond, orphan: true},
 		{name: "setsid with children", orphan: true, most: 400 * time.Millisecond, want: []string{"sh", "sleep", "sleep"},
-			text: `setsid sh -c 'sleep 20 & env -i sleep 20 & echo $$ > $PIDS.new; mv $PIDS.new $PIDS; wait' >/dev/null 2>&1 & while ! test -e $PIDS; do sleep 0.01; done`},
+			text: `setsid sh -c 'sleep 20 & env -i sleep 20 & echo $$ > $PIDS.new; mv $PIDS.new $PIDS; wait' >/dev/null 2>&1 & while ! test -e $PIDS; do sleep 0.01; done; sleep 0.1`},
 		{name: "ignores term", text: `(trap '' TERM; sleep 20) >/dev/null 2>&1 & echo $! > $PIDS; sleep 0.1`, want: []string{"sleep"}, most: 1200 * time.Millisecond},
 		{name: "finishes by itself", text: `(sleep 0.2; echo late) & echo early`, most: 500 * time.Millisecond},
 	}

@@ -111,7 +111,7 @@ func (l listing) print(a *app) error {
 	if len(rows) == 1 {
 		rows = [][]string{{"nothing is defined here; `marbles init` writes a starter"}}
 	}
-	return table(a.Stdout, rows)
+	return a.paint(a.Stdout).table(a.Stdout, rows)
 }
 
 func disabled(enabled bool) string {

@@ -4,9 +4,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -23,13 +24,58 @@ func printJSON(w io.Writer, v any) error {
 	return err
 }
 
-// table writes aligned columns; the first row is the head. Cells must not hold tabs or newlines: clean them.
-func table(w io.Writer, rows [][]string) error {
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, r := range rows {
-		fmt.Fprintln(tw, strings.TrimRight(strings.Join(r, "\t"), "\t"))
+// table writes aligned columns; the first row is the head. On a terminal the head is dim, and the columns that hold a
+// state are coloured. Cells must not hold control characters: clean them.
+func (p paint) table(w io.Writer, rows [][]string) error {
+	widths := []int{}
+	for _, row := range rows {
+		for i, cell := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
 	}
-	return tw.Flush()
+	var b strings.Builder
+	for n, row := range rows {
+		line := ""
+		for i, cell := range row {
+			text := cell
+			switch head := rows[0][min(i, len(rows[0])-1)]; {
+			case n == 0 && len(rows) > 1:
+				text = p.wrap("2", cell)
+			case head == "STATUS" || head == "LAST" || head == "status" || head == "ENDED AS":
+				text = p.status(cell)
+			}
+			if strings.Join(row[i+1:], "") == "" { // nothing follows: no padding
+				line += text
+				break
+			}
+			line += text + strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+2)
+		}
+		b.WriteString(line + "\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// facts writes names and values in two columns, without those that have no value.
+func (p paint) facts(w io.Writer, rows [][]string) error {
+	rows = slices.DeleteFunc(rows, func(r []string) bool { return r[1] == "" || r[1] == "-" || r[1] == "null" })
+	width := 0
+	for _, r := range rows {
+		width = max(width, len(r[0]))
+	}
+	var b strings.Builder
+	for _, r := range rows {
+		value := r[1]
+		if strings.HasSuffix(r[0], "status") {
+			value = p.status(value)
+		}
+		fmt.Fprintf(&b, "%s%s  %s\n", p.wrap("2", r[0]), strings.Repeat(" ", width-len(r[0])), value)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
 }
 
 // clean makes foreign text safe for one cell of a terminal: no control characters, at most n runes.
@@ -91,18 +137,22 @@ func (a *app) paint(w io.Writer) paint {
 	return paint(ok && term.IsTerminal(int(f.Fd())) && a.getenv("NO_COLOR") == "")
 }
 
+func (p paint) wrap(code, text string) string {
+	if !p || text == "" {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
 // status colours the states a person looks for.
-func (p paint) status(s string) string {
-	if !p {
-		return s
+func (p paint) status(text string) string {
+	for prefix, code := range map[string]string{
+		"failed": "31", "missed": "31", "complete": "32", "ran": "32",
+		"running": "33", "queued": "33", "skipped": "33", "cancelled": "33",
+	} {
+		if strings.HasPrefix(text, prefix) {
+			return p.wrap(code, text)
+		}
 	}
-	switch {
-	case strings.HasPrefix(s, "failed"), strings.Contains(s, "orphaned"):
-		return "\x1b[31m" + s + "\x1b[0m"
-	case strings.HasPrefix(s, "complete"):
-		return "\x1b[32m" + s + "\x1b[0m"
-	case strings.HasPrefix(s, "running"), strings.HasPrefix(s, "queued"):
-		return "\x1b[33m" + s + "\x1b[0m"
-	}
-	return s
+	return text
 }

@@ -194,7 +194,7 @@ func printRunLines(w io.Writer, p paint, lines []runLine, project bool) error {
 		}
 		rows = append(rows, []string{l.ID, clean(l.Workflow, 40), status, localText(started), tookText(l), key, note})
 	}
-	return table(w, rows)
+	return p.table(w, rows)
 }
 
 func tookText(l runLine) string {

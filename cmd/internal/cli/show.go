@@ -77,8 +77,7 @@ func (a *app) showRun(ws *state.Workspace, id string, asJSON bool) error {
 	if asJSON {
 		return printJSON(a.Stdout, shown)
 	}
-	p := a.paint(a.Stdout)
-	status := p.status(line.Status)
+	status := line.Status
 	if line.Orphaned {
 		status += " orphaned (pid gone)"
 	}
@@ -94,13 +93,7 @@ func (a *app) showRun(ws *state.Workspace, id string, asJSON bool) error {
 	if f.Run.Error != nil {
 		rows = append(rows, []string{"error", clean(f.Run.Error.Message, 500)})
 	}
-	kept := rows[:0]
-	for _, r := range rows {
-		if r[1] != "" && r[1] != "-" && r[1] != "null" {
-			kept = append(kept, r)
-		}
-	}
-	if err := table(a.Stdout, kept); err != nil {
+	if err := a.paint(a.Stdout).facts(a.Stdout, rows); err != nil {
 		return err
 	}
 	if len(f.Steps) == 0 {
@@ -125,7 +118,7 @@ func printSteps(a *app, steps []state.StepRecord) error {
 			(time.Duration(s.UserMS+s.SystemMS) * time.Millisecond).String(), fmt.Sprintf("%.1f MiB", float64(s.MaxRSS)/(1<<20)), note,
 		})
 	}
-	return table(a.Stdout, rows)
+	return a.paint(a.Stdout).table(a.Stdout, rows)
 }
 
 func millis(m state.Millis) time.Time {
@@ -204,20 +197,14 @@ func (s shownKey) print(a *app) error {
 	h := s.History
 	rows := [][]string{
 		{"key", s.Key}, {"kind", h.Kind}, {"label", clean(h.Label, 200)}, {"project", clean(s.Project, 300)},
-		{"last status", a.paint(a.Stdout).status(h.LastStatus)}, {"last start", clock(h.LastStart.Time)},
+		{"last status", h.LastStatus}, {"last start", clock(h.LastStart.Time)},
 		{"last finish", clock(h.LastFinish.Time)}, {"last slot", clock(h.Slot.Time)}, {"next due", clock(h.NextDue.Time)},
 		{"last run", h.Run}, {"last error", clean(h.LastError, 500)}, {"pending launch", string(s.Pending)},
 	}
 	if h.Failures > 0 {
 		rows = append(rows, []string{"failures", fmt.Sprintf("%d in a row", h.Failures)})
 	}
-	kept := rows[:0]
-	for _, r := range rows {
-		if r[1] != "" && r[1] != "-" {
-			kept = append(kept, r)
-		}
-	}
-	if err := table(a.Stdout, kept); err != nil || len(s.Slots) == 0 {
+	if err := a.paint(a.Stdout).facts(a.Stdout, rows); err != nil || len(s.Slots) == 0 {
 		return err
 	}
 	fmt.Fprintln(a.Stdout)
@@ -240,5 +227,5 @@ func (s shownKey) print(a *app) error {
 		}
 		out = append(out, []string{clock(e.Slot.Time), what, run, note})
 	}
-	return table(a.Stdout, out)
+	return a.paint(a.Stdout).table(a.Stdout, out)
 }

@@ -199,7 +199,7 @@ func (r statusReport) print(a *app) error {
 			service = fmt.Sprintf("pid %d", ws.Service.PID)
 		}
 		fmt.Fprintf(w, "id: %s\nconfig: %s\nlast seen: %s\nservice: %s\n", ws.ID, config, localText(ws.LastSeen), service)
-		if err := ws.printKeys(a); err != nil {
+		if err := ws.printKeys(a, p); err != nil {
 			return err
 		}
 		if err := ws.printRuns(a, p); err != nil {
@@ -212,7 +212,7 @@ func (r statusReport) print(a *app) error {
 	return nil
 }
 
-func (ws workspaceStatus) printKeys(a *app) error {
+func (ws workspaceStatus) printKeys(a *app, p paint) error {
 	if len(ws.Keys) == 0 {
 		_, err := fmt.Fprintln(a.Stdout, "keys: none recorded")
 		return err
@@ -239,7 +239,7 @@ func (ws workspaceStatus) printKeys(a *app) error {
 		}
 		rows = append(rows, []string{k.Key, kind, last, localText(k.LastFinish), localText(k.NextDue), note})
 	}
-	return table(a.Stdout, rows)
+	return p.table(a.Stdout, rows)
 }
 
 func (ws workspaceStatus) printRuns(a *app, p paint) error {
