@@ -14,7 +14,7 @@ echo "skeleton: $("$dir/tool" skeleton -n "$n" "$dir/skeleton") runs/s"
 	echo 'schedules:'
 	for i in $(seq "$n"); do echo "  - {run: noop, key: k$i, cron: \"* * * * *\"}"; done
 } | definitions
-serve
+serve ${SERVE_FLAGS:-}
 sleep $((60 - $(date +%-S)))
 for _ in $(seq 300); do
 	runs=$(ls "$(workspace)runs" 2>/dev/null | grep -c json || :)

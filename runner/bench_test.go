@@ -225,3 +225,32 @@ func BenchmarkTick(b *testing.B) {
 		return w.Tick(b.Context(), tick).Err
 	})
 }
+
+// BenchmarkRush is b.N keys due at once: when the last of them started, and how many a second had ended in the end.
+// Run it with -benchtime 1000x.
+func BenchmarkRush(b *testing.B) {
+	ws, w := newWorkspace(b), newWorker(b, Options{TempDir: os.Getenv("BENCH_TEMP")})
+	wf := shell("job", "true")
+	var (
+		wait  sync.WaitGroup
+		mu    sync.Mutex // guards last
+		last  time.Duration
+		begin = time.Now()
+	)
+	for i := range b.N {
+		wait.Go(func() {
+			tick := schedule(w, ws, slotTime.Add(time.Duration(i)*time.Second), wf)
+			tick.Key = fmt.Sprint("k", i)
+			res := w.Tick(b.Context(), tick)
+			if res.Err != nil {
+				b.Error(res.Err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			last = max(last, res.Result.Started.Sub(begin))
+		})
+	}
+	wait.Wait()
+	b.ReportMetric(last.Seconds(), "s-to-last-start")
+	b.ReportMetric(float64(b.N)/time.Since(begin).Seconds(), "runs/s")
+}

@@ -198,7 +198,7 @@ func TestCrash(t *testing.T) {
 					// record it does not know of: a service will settle it.
 					expect.Never = false
 					expect.Status, expect.Error = state.Cancelled, "CancelledError"
-					if test.point == "queued" || test.point == "running" {
+					if test.point == "running" {
 						expect.Status, expect.Error = list.Runs[0].Status, ""
 					}
 				}

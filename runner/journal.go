@@ -67,15 +67,19 @@ func (j *journal) spawned(step string, p state.Process) {
 	}
 }
 
-// end appends the end record and makes the journal durable.
+// end appends the end record.
 func (j *journal) end(at time.Time, status state.Status, result jsontext.Value, failure *state.RunError) {
+	if j.j != nil {
+		j.warn(j.j.End(at, status, result, failure))
+	}
+}
+
+// sync makes the journal durable and closes it.
+func (j *journal) sync() {
 	if j.j == nil {
 		return
 	}
-	err := j.j.End(at, status, result, failure)
-	if err == nil {
-		err = j.j.Sync()
-	}
+	err := j.j.Sync()
 	if cerr := j.j.Close(); err == nil {
 		err = cerr
 	}

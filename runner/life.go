@@ -90,8 +90,10 @@ func (r *Run) work() *stopped {
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, late)
 		defer cancel()
 	}
-	if err := r.started(); err != nil {
-		return asStopped(err)
+	if !r.claimed {
+		if err := r.started(); err != nil {
+			return asStopped(err)
+		}
 	}
 	r.w.at("keyed")
 	dir, err := r.w.scratch.take()
@@ -114,7 +116,7 @@ func (r *Run) work() *stopped {
 	return why
 }
 
-// started tells the caller that the run is about to start.
+// started tells the caller that the run is about to start, or waits for a place.
 func (r *Run) started() (err error) {
 	if r.launch.Started == nil {
 		return nil
@@ -125,7 +127,11 @@ func (r *Run) started() (err error) {
 			err = fmt.Errorf("panic: %v", p)
 		}
 	}()
-	return r.launch.Started(r.id, r.result.Started)
+	at := r.result.Started
+	if at.IsZero() {
+		at = time.Now()
+	}
+	return r.launch.Started(r.id, at)
 }
 
 // putFiles writes the handler's files.
@@ -177,6 +183,8 @@ func (r *Run) settle(why *stopped) {
 		run.Status, run.Error, t.FailedAt = state.Failed, &why.err, at
 	}
 	r.journal.end(now, run.Status, run.Output, run.Error)
+	defer r.w.afterStarts()()
+	r.journal.sync()
 	r.w.at("ended")
 	r.result.Status, r.result.Output, r.result.Error, r.result.Finished = run.Status, run.Output, run.Error, now
 	err := r.ws.WriteRun(r.file)

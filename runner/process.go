@@ -29,7 +29,9 @@ type proc struct {
 	pid, parent, group int
 	start              uint64
 	name               string
-	zombie, kernel     bool
+	zombie             bool
+	bare               bool // it has no memory: it is ending, or the kernel's own
+	between            bool // its environment is not there: it is executing another program, or not ours to see
 }
 
 // procID names a process for ever.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -74,27 +75,51 @@ func (c *child) find() []proc {
 	return found
 }
 
+// orphanList is held while the list of this process's orphans is read and reaped from. The kernel may leave out an entry
+// where another one is reaped meanwhile, and the list is one for all of the process, whoever asks.
+var orphanList sync.Mutex
+
 // orphans lists the live processes that the kernel gave to this one, and reaps those that have ended: nobody else waits
 // for them. They are the children of the main thread; what this package starts is not among them (see spawner). What
 // some other package may have started there is in our own process group, and left to it.
+//
+// One that is ending just now has lost its memory, and with it what would say whose it is. It gets a moment.
 func orphans() []proc {
+	orphanList.Lock()
+	defer orphanList.Unlock()
+	const tries = 50 // of 1 ms
+	for range tries {
+		list, ending := orphansNow()
+		if !ending {
+			return list
+		}
+		time.Sleep(time.Millisecond)
+	}
+	list, _ := orphansNow()
+	return list
+}
+
+func orphansNow() (list []proc, ending bool) {
 	pid := os.Getpid()
 	kids, _ := readFile("/proc/self/task/" + strconv.Itoa(pid) + "/children")
 	if len(kids) == 0 {
-		return nil
+		return nil, false
 	}
 	own := unix.Getpgrp()
-	var list []proc
 	for _, kid := range pids(kids) {
-		switch p, ok := readProc(kid); {
-		case !ok || p.parent != pid:
+		p, ok := readProc(kid)
+		if !ok || p.parent != pid {
+			continue
+		}
+		switch {
 		case !p.zombie:
 			list = append(list, p)
+			ending = ending || p.bare && p.group != own
 		case p.group != own:
 			_, _ = syscall.Wait4(kid, nil, syscall.WNOHANG, nil)
 		}
 	}
-	return list
+	return list, ending
 }
 
 // readFile reads a file of /proc in four system calls: every step needs some of them.
@@ -165,14 +190,15 @@ func readProc(pid int) (proc, bool) {
 		return proc{}, false
 	}
 	f := bytes.Fields(b[end+1:])
-	if len(f) < 21 {
+	if len(f) < 49 {
 		return proc{}, false
 	}
 	p := proc{pid: pid, name: string(b[open+1 : end])}
 	p.parent, _ = strconv.Atoi(string(f[1]))
 	p.group, _ = strconv.Atoi(string(f[2]))
 	p.start, _ = strconv.ParseUint(string(f[19]), 10, 64)
-	p.kernel = string(f[20]) == "0" // no memory of its own
+	p.bare = string(f[20]) == "0"
+	p.between = !p.bare && string(f[48]) == "0"
 	threads, _ := strconv.Atoi(string(f[17]))
 	p.zombie = f[0][0] == 'X' || f[0][0] == 'Z' && threads <= 1
 	return p, true
@@ -180,16 +206,19 @@ func readProc(pid int) (proc, bool) {
 
 // runIDOf is MARBLES_RUN_ID in the environment a process was started with, "" where it has none or may not be read.
 //
-// While a process executes another program it has no environment for a moment. So one that seems to have none is asked
-// again, unless it is the kernel's.
+// While a process executes another program it has no environment for a moment, and is looked at again.
 func runIDOf(p proc) string {
-	for range 4 {
+	const tries = 200 // of 1 ms; a busy machine may stop a process in between
+	for range tries {
 		env, err := readFile("/proc/" + strconv.Itoa(p.pid) + "/environ")
 		if len(env) > 0 {
 			return runIDIn(env)
 		}
-		if err != nil || p.kernel {
-			return ""
+		now, ok := readProc(p.pid)
+		if err != nil || !ok || now.start != p.start || !now.between {
+			// It may have got its environment between the two looks.
+			env, _ = readFile("/proc/" + strconv.Itoa(p.pid) + "/environ")
+			return runIDIn(env)
 		}
 		time.Sleep(time.Millisecond)
 	}

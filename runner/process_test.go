@@ -164,7 +164,10 @@ func TestNothingIsLeft(t *testing.T) {
 		r.Wait()
 	}
 	if got := kids(t); len(got) > 0 {
-		t.Errorf("children are left: %v", got)
+		for _, p := range got {
+			env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.pid))
+			t.Errorf("a child is left: %+v, run %s, %d bytes of environment, %v", p, runIDOf(p), len(env), err)
+		}
 	}
 	if now := openFiles(t); now > fds+4 { // the runtime's own
 		t.Errorf("%d open files, %d before", now, fds)

@@ -245,6 +245,7 @@ func (w *Worker) endJournal(ws *state.Workspace, f *state.RunFile, step string) 
 		j.line(step, "failed: "+f.Run.Error.Message)
 	}
 	j.end(now, f.Run.Status, f.Run.Output, f.Run.Error)
+	j.sync()
 }
 
 // settleKey settles what a dead owner left under a key whose lock is held, and returns the key's record as it is then.

@@ -25,6 +25,7 @@ type Run struct {
 	journal *journal
 	echo    *echo
 	dir     string // private to the run
+	claimed bool   // the caller was told that it is about to start
 	fresh   bool   // the id is new: nothing of such a run can be on disk
 	limit   *limit // nil where the workflow has none
 
@@ -220,6 +221,11 @@ func (r *Run) accept(write func(placed bool) error) error {
 		err = write(placed)
 	}
 	if err == nil {
+		if !placed {
+			// The key's record names a run that waits, too, so that at its start only the run file is left to write:
+			// in a rush many wait at once, and their syncs come together. Where this fails it is tried again then.
+			r.claimed = r.started() == nil
+		}
 		go r.main(placed) // Drain waits for it
 		return nil
 	}

@@ -303,13 +303,14 @@ func (t *Ticking) claim(run string, at time.Time) error {
 	return nil
 }
 
-// ledger appends how the tick's slot ended; a tick without a slot has none.
+// ledger appends how the tick's slot ended; a tick without a slot has none. Of one that ran the run file and the key's
+// record know it too, so that line alone need not be durable at once.
 func (t *Ticking) ledger(e state.SlotEntry) {
 	if t.Forced || t.Slot.IsZero() {
 		return
 	}
 	e.Slot = state.Stamp{Time: t.Slot}
-	if err := t.Workspace.AppendSlot(t.Key, e, true); err != nil {
+	if err := t.Workspace.AppendSlot(t.Key, e, e.Outcome != state.SlotRan); err != nil {
 		t.w.o.Log.Error("slot ledger cannot be written", "key", t.Key, "slot", t.Slot, "outcome", e.Outcome, "error", err)
 	}
 }
@@ -328,6 +329,9 @@ func (t *Ticking) finish(err error) TickResult {
 	defer t.mu.Unlock()
 	res := TickResult{Outcome: state.SlotRan, Result: t.result, Err: err, Finished: now}
 	entry := state.SlotEntry{At: state.Stamp{Time: now}, Outcome: state.SlotRan, Run: t.result.RunID}
+	if t.result.Started.IsZero() {
+		t.begun = false // it was claimed for a run that never left the queue
+	}
 	record := t.begun
 	switch {
 	case t.begun:
@@ -345,6 +349,9 @@ func (t *Ticking) finish(err error) TickResult {
 		record = t.undone != nil || t.run != nil || t.Kind != state.KindMonitor
 	default:
 		res.Quiet = true
+	}
+	if t.begun {
+		defer t.w.afterStarts()()
 	}
 	if record {
 		t.ledger(entry)

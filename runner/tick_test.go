@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/google/go-cmp/cmp"
 
 	"marbles/state"
@@ -543,7 +544,7 @@ func TestClaimFails(t *testing.T) {
 	noLocks(t, ws)
 }
 
-// A tick whose run is still queued when the worker drains leaves its slot due.
+// A tick whose run is still queued when the worker drains leaves its slot to that run, which the next worker starts.
 func TestDrainLeavesSlot(t *testing.T) {
 	ws, dir := newWorkspace(t), t.TempDir()
 	w := newWorker(t, Options{Concurrency: 1})
@@ -559,8 +560,32 @@ func TestDrainLeavesSlot(t *testing.T) {
 	release(t, dir)
 	blocker.Wait()
 	<-drained
-	if rec, err := ws.Key("k"); rec != nil || err != nil {
-		t.Errorf("got %+v, %v", rec, err)
-	}
 	noLocks(t, ws)
+	rec, err := ws.Key("k")
+	if err != nil || rec == nil || !rec.LastFinish.IsZero() {
+		t.Fatalf("got %+v, %v", rec, err)
+	}
+	f, err := ws.Run(rec.Run)
+	if err != nil || f.Run.Status != state.Queued {
+		t.Fatalf("got %+v, %v, want a queued run", f, err)
+	}
+	f.StartTicks = 1 // its owner is gone
+	data, err := json.Marshal(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(ws.Dir(), "runs", rec.Run+".json"), data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	next := newWorker(t, Options{})
+	never, err := next.Recover(t.Context(), ws)
+	if err != nil || len(never) != 1 {
+		t.Fatalf("got %v, %v, want the queued run", never, err)
+	}
+	tick := schedule(next, ws, slotTime, shell("job", "true"))
+	tick.Body = next.Body(Launch{Workflow: shell("job", "true"), Queued: never[0]})
+	tick.Due = func(rec *state.KeyRecord) bool { return rec == nil || rec.Slot.IsZero() }
+	if res := next.Tick(t.Context(), tick); res.Result.RunID != rec.Run || res.Result.Status != state.Complete {
+		t.Errorf("got %+v, want run %s complete", res, rec.Run)
+	}
 }

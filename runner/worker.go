@@ -20,18 +20,23 @@ const stopReason = "marbles is stopping"
 const (
 	defaultConcurrency = 16
 	defaultGrace       = 10 * time.Second
+	// maxEndings is how many ends are written down at once. With more, a rush of starts is slower; with fewer, the
+	// disk cannot put their syncs together.
+	maxEndings = 4
 )
 
 // Worker runs launches and ticks, at most Concurrency runs at once. It is safe for concurrent use.
 //
 // No file is read, written or synced while mu is held, so that the file work of different runs goes on side by side.
 type Worker struct {
-	o       Options
-	env     []string      // what every step's environment begins with
-	self    state.Process // this process
-	stop    chan struct{} // closed when Drain begins
-	empty   chan struct{} // closed when nothing is at work any more
-	spawn   spawner
+	o     Options
+	env   []string      // what every step's environment begins with
+	self  state.Process // this process
+	stop  chan struct{} // closed when Drain begins
+	empty chan struct{} // closed when nothing is at work any more
+	spawn spawner
+	// endings holds a value for each end that is being written down.
+	endings chan struct{}
 	scratch *scratch
 	polls   sync.WaitGroup // of limits
 	bufs    sync.Pool      // *[captureBuffer]byte
@@ -67,6 +72,7 @@ func New(o Options) *Worker {
 		self:    state.Self(),
 		stop:    make(chan struct{}),
 		empty:   make(chan struct{}),
+		endings: make(chan struct{}, maxEndings),
 		queue:   list.New(),
 		live:    map[*Run]struct{}{},
 		ticking: map[*Ticking]struct{}{},
@@ -83,6 +89,13 @@ func New(o Options) *Worker {
 	w.scratch = newScratch(w.o.TempDir, w.self)
 	w.bufs.New = func() any { return new([captureBuffer]byte) }
 	return w
+}
+
+// afterStarts waits for a turn to write down how something ended, and returns what ends the turn. Few do it at a time, so
+// that in a rush the disk is there for what has to start: an end is known already to the journal, and can wait.
+func (w *Worker) afterStarts() func() {
+	w.endings <- struct{}{}
+	return func() { <-w.endings }
 }
 
 func (w *Worker) at(point string) {
