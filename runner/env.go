@@ -19,6 +19,23 @@ const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 // inherited are the variables of the service's own environment that a step gets (design §10), besides LC_*.
 var inherited = []string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR"}
 
+// maxDepth bounds the nesting of inputs and results. A run's record holds them some levels down, and what reads JSON
+// commonly ends at 10,000 levels or well before.
+const maxDepth = 1000
+
+// deep reports whether a JSON text is nested more than maxDepth levels.
+func deep(v jsontext.Value) bool {
+	dec := jsontext.NewDecoder(bytes.NewReader(v))
+	for {
+		if _, err := dec.ReadToken(); err != nil {
+			return false // at its end, or for its reader to complain about
+		}
+		if dec.StackDepth() > maxDepth {
+			return true
+		}
+	}
+}
+
 // baseEnv is what every step's environment begins with. Where the service has no PATH, HOME, USER or LOGNAME, as under
 // an init system, they get their usual values.
 func baseEnv(service []string) []string {
@@ -107,6 +124,9 @@ type member struct {
 func members(v jsontext.Value) ([]member, error) {
 	if len(v) == 0 {
 		return nil, nil
+	}
+	if deep(v) {
+		return nil, fmt.Errorf("it is nested more than %d levels deep", maxDepth)
 	}
 	switch v.Kind() {
 	case 'n':

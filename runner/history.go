@@ -55,7 +55,7 @@ func (t *Ticking) history(now time.Time, err error, nothing bool) error {
 	if !t.begun {
 		rec.LastStart, rec.Run = state.Stamp{Time: t.started}, ""
 	}
-	ended(&rec, now, err, t.NextDue)
+	ended(&rec, now, t.result.Status, err, t.NextDue)
 	w, id := t.w, keyID{t.Workspace.Dir(), t.Key}
 	w.mu.Lock()
 	last := w.quiet[id]
@@ -108,8 +108,9 @@ func (t *Ticking) label(rec *state.KeyRecord) {
 	rec.Version, rec.Kind, rec.Label = 1, t.Kind, t.Label
 }
 
-// ended writes the end of a tick into a key's history.
-func ended(rec *state.KeyRecord, at time.Time, err error, nextDue func(time.Time) time.Time) {
+// ended writes the end of a tick into a key's history. A run that was cancelled did not complete, but it is not counted
+// among the failures: somebody stopped it.
+func ended(rec *state.KeyRecord, at time.Time, run state.Status, err error, nextDue func(time.Time) time.Time) {
 	rec.Version = 1
 	rec.LastFinish = state.Stamp{Time: at}
 	if nextDue != nil {
@@ -120,5 +121,7 @@ func ended(rec *state.KeyRecord, at time.Time, err error, nextDue func(time.Time
 		return
 	}
 	rec.LastStatus, rec.LastError = string(state.Failed), err.Error()
-	rec.Failures++
+	if run != state.Cancelled {
+		rec.Failures++
+	}
 }

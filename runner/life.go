@@ -165,11 +165,14 @@ func (r *Run) collectFiles() error {
 	return nil
 }
 
-// saveRetries is how long a settled run waits before it tries again to write its file.
-var saveRetries = [...]time.Duration{50 * time.Millisecond, 250 * time.Millisecond, time.Second}
+// savePause is how long a settled run waits before it tries again to write its file: each time twice as long, up to
+// maxSavePause.
+const (
+	savePause    = 50 * time.Millisecond
+	maxSavePause = 5 * time.Second
+)
 
-// settle records how the run ended: the end of the journal, durably, then the run file. A file that cannot be written
-// is tried a few times; a later marbles settles it from the journal.
+// settle records how the run ended: the end of the journal, durably, then the run file.
 func (r *Run) settle(why *stopped) {
 	now, t := time.Now(), &r.file.Run.Timestamps
 	at := state.Millis(now.UnixMilli())
@@ -183,23 +186,43 @@ func (r *Run) settle(why *stopped) {
 		run.Status, run.Error, t.FailedAt = state.Failed, &why.err, at
 	}
 	r.journal.end(now, run.Status, run.Output, run.Error)
-	defer r.w.afterStarts()()
+	turn := r.w.afterStarts()
 	r.journal.sync()
 	r.w.at("ended")
 	r.result.Status, r.result.Output, r.result.Error, r.result.Finished = run.Status, run.Output, run.Error, now
 	err := r.ws.WriteRun(r.file)
-	for _, pause := range saveRetries {
-		if err == nil {
-			break
-		}
-		r.w.o.Log.Warn("run cannot be saved, trying again", "run_id", r.id, "error", err)
-		time.Sleep(pause)
-		err = r.ws.WriteRun(r.file)
-	}
+	turn()
 	if err != nil {
-		r.w.o.Log.Error("run is not saved", "run_id", r.id, "status", run.Status, "error", err)
+		r.save(err)
 	}
 	r.w.at("settled")
+}
+
+// save tries to write a settled run's file until it can be written: on a full disk an end must not be lost for want of
+// patience. It gives up when the worker drains, or the run is cancelled; a later marbles then settles it from the journal.
+func (r *Run) save(err error) {
+	r.w.o.Log.Error("run has ended and cannot be saved, trying until it can be", "run_id", r.id, "status", r.result.Status, "error", err)
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for wait := savePause; ; wait = min(2*wait, maxSavePause) {
+		pause.Reset(wait)
+		giveUp := false
+		select {
+		case <-pause.C:
+		case <-r.w.stop:
+			giveUp = true
+		case <-r.ctx.Done():
+			giveUp = true
+		}
+		if err = r.ws.WriteRun(r.file); err == nil {
+			r.w.o.Log.Info("run is saved", "run_id", r.id)
+			return
+		}
+		if giveUp {
+			r.w.o.Log.Error("run is not saved", "run_id", r.id, "status", r.result.Status, "error", err)
+			return
+		}
+	}
 }
 
 // output is the result of the last step.

@@ -60,8 +60,16 @@ func (c *child) find() []proc {
 		}
 	}
 	for _, p := range orphans() {
-		if p.group == c.pid || c.told[p.id()] != 0 || runIDOf(p) == c.runID {
+		if p.group == c.pid || c.told[p.id()] != 0 {
 			add(p.pid, p)
+			continue
+		}
+		id := runIDOf(p)
+		if id == c.runID {
+			add(p.pid, p)
+		}
+		if now, ok := readProc(p.pid); id == "" && ok && (now.bare || now.zombie) {
+			orphans() // it ended before it said whose it is
 		}
 	}
 	if c.hasEnded() {

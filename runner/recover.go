@@ -325,7 +325,7 @@ func (w *Worker) settleHistory(ws *state.Workspace, key string, f *state.RunFile
 	if f.Run.Status != state.Complete {
 		failure = Result{Status: f.Run.Status, Error: f.Run.Error}.Err()
 	}
-	ended(rec, end, failure, nextDue)
+	ended(rec, end, f.Run.Status, failure, nextDue)
 	return ws.WriteKey(key, rec)
 }
 

@@ -98,7 +98,7 @@ func (r Result) Err() error {
 // Options are a worker's settings. Zero values are the defaults.
 type Options struct {
 	Concurrency int           // runs at once; default 16
-	Grace       time.Duration // between SIGTERM and SIGKILL; default 10 s
+	Grace       time.Duration // between SIGTERM and SIGKILL; default 10 s; negative: none
 	Log         *slog.Logger
 	// Env is the service's own environment, NAME=value. Of it a step gets PATH, HOME, USER, LOGNAME, SHELL, LANG,
 	// LC_*, TZ and TMPDIR, and nothing else.

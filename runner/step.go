@@ -298,9 +298,7 @@ func (s *step) await(ctx context.Context, c *child, streams []*capture) (forced 
 // hold the run. An echo that nobody reads holds it only until it is made to stop.
 func closeStreams(streams []*capture, forced bool, killAt time.Time) {
 	for _, st := range streams {
-		select {
-		case <-st.done:
-		case <-time.After(drainTime / 10):
+		if !within(st.done, drainTime/10) {
 			st.stop()
 		}
 	}
@@ -309,11 +307,21 @@ func closeStreams(streams []*capture, forced bool, killAt time.Time) {
 			<-st.done
 			continue
 		}
-		select {
-		case <-st.done:
-		case <-time.After(max(0, time.Until(killAt)) + closeTime/4):
+		if !within(st.done, max(0, time.Until(killAt))+closeTime/4) {
 			st.abandon()
 		}
+	}
+}
+
+// within waits for done, but not longer than d.
+func within(done <-chan struct{}, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-done:
+		return true
+	case <-t.C:
+		return false
 	}
 }
 
@@ -350,7 +358,7 @@ func resultValue(data []byte) jsontext.Value {
 		return nil
 	}
 	v := jsontext.Value(bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")))
-	if v.IsValid() {
+	if v.IsValid() && !deep(v) {
 		_ = v.Compact()
 		return v
 	}

@@ -60,7 +60,9 @@ func New(o Options) *Worker {
 	if o.Concurrency <= 0 {
 		o.Concurrency = defaultConcurrency
 	}
-	if o.Grace <= 0 {
+	if o.Grace < 0 {
+		o.Grace = 0
+	} else if o.Grace == 0 {
 		o.Grace = defaultGrace
 	}
 	if o.Log == nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"strconv"
 
 	"github.com/go-json-experiment/json"
@@ -85,7 +84,10 @@ type record interface {
 // [fs.ErrNotExist]; otherwise the error names the file, and is a *DamagedError or
 // wraps [ErrVersion] where its content is at fault.
 func readRecord(path string, v record) error {
-	data, err := os.ReadFile(path)
+	data, err := readFile(path)
+	if errors.Is(err, errNotRegular) {
+		return &DamagedError{path, errNotRegular}
+	}
 	if err != nil {
 		return fmt.Errorf("cannot read %s: %w", path, bare(err))
 	}
@@ -123,7 +125,7 @@ func decodeRecord(path string, data []byte, v record) error {
 }
 
 func (r *WorkspaceRecord) format() (got, newest int) { return r.Version, 1 }
-func (r *Heartbeat) format() (got, newest int)       { return r.Version, 1 }
+func (h *Heartbeat) format() (got, newest int)       { return h.Version, 1 }
 func (r *KeyRecord) format() (got, newest int)       { return r.Version, 1 }
 func (r *MonitorRecord) format() (got, newest int)   { return r.Version, 1 }
 func (f *RunFile) format() (got, newest int)         { return f.Version, 2 }

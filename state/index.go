@@ -2,11 +2,12 @@ package state
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"hash/maphash"
+	"io/fs"
 	"math"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -91,6 +92,8 @@ type index struct {
 	seed  maphash.Seed
 	slots []indexSlot // a power of two, at most half full; nil for none
 	all   int         // lines that are not empty, dead and damaged ones included
+
+	unusable bool // there is something that cannot be read, so nothing can be appended to it
 }
 
 // indexSlot names the last valid line of an id.
@@ -104,9 +107,9 @@ const settledBit = 1
 // readIndex reads the index. One that is missing or cannot be read is empty: what it
 // knows is read from the files then.
 func (w *Workspace) readIndex() *index {
-	text, err := os.ReadFile(w.path(indexFile))
+	text, err := readFile(w.path(indexFile))
 	if err != nil || len(text) >= math.MaxUint32 {
-		return &index{}
+		return &index{unusable: err == nil || !errors.Is(err, fs.ErrNotExist)}
 	}
 	return scanIndex(text)
 }
@@ -260,7 +263,7 @@ func (x *index) summary(id string) (s RunSummary, ok bool) {
 
 // appendIndex appends lines in one write, after ending a torn last line.
 func (w *Workspace) appendIndex(lines []byte) error {
-	f, _, err := openAppend(w.path(indexFile))
+	f, _, _, err := openAppend(w.path(indexFile), 0)
 	if err != nil {
 		return err
 	}
@@ -272,7 +275,7 @@ func (w *Workspace) appendIndex(lines []byte) error {
 }
 
 // RebuildIndex writes the index afresh from the run files where it is missing,
-// stale or mostly dead lines.
+// stale, mostly dead lines, or cannot be read.
 func (w *Workspace) RebuildIndex() error {
 	ids, x, err := w.runIDs()
 	if err != nil {
@@ -287,7 +290,7 @@ func (w *Workspace) RebuildIndex() error {
 	}
 	live := len(ids) - len(unknown)
 	const slack = 1000 // dead lines that are not worth a rewrite
-	if x.all <= 2*live+slack {
+	if !x.unusable && x.all <= 2*live+slack {
 		if len(fresh) == 0 {
 			return nil
 		}

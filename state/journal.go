@@ -64,13 +64,14 @@ func (w *Workspace) journalPath(run string) (string, error) {
 }
 
 // OpenJournal creates or continues output/<run>.jsonl and appends a start record.
-// It first ends a torn last line.
+// It first ends a torn last line. Where the record cannot be written it leaves no
+// file behind that it created.
 func (w *Workspace) OpenJournal(run, name string, now time.Time) (*Journal, error) {
 	path, err := w.journalPath(run)
 	if err != nil {
 		return nil, err
 	}
-	file, err := openJournalFile(path)
+	file, info, created, err := openJournalFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the output of run %s: %w", run, err)
 	}
@@ -81,39 +82,27 @@ func (w *Workspace) OpenJournal(run, name string, now time.Time) (*Journal, erro
 		err = j.start(name, now)
 	}
 	if err != nil {
+		// A full disk would keep an empty file of every tick it refused. Nobody else
+		// can have one of this name, unless it replaced ours.
+		if there, serr := os.Lstat(path); created && serr == nil && os.SameFile(info, there) {
+			_ = os.Remove(path)
+		}
 		file.Close()
 		return nil, fmt.Errorf("cannot open the output of run %s: %w", run, err)
 	}
 	return j, nil
 }
 
-// openJournalFile opens a regular file for appending, creating it and its directory where
-// missing.
-func openJournalFile(path string) (*os.File, error) {
-	// Not to wait on a pipe, and not to write through a link that leads elsewhere.
-	const flags = os.O_RDWR | os.O_APPEND | os.O_CREATE | unix.O_NOFOLLOW | unix.O_NONBLOCK
-	f, err := os.OpenFile(path, flags, 0o600)
+// openJournalFile opens a journal for appending, creating it and its directory where
+// missing. It does not write through a link that leads elsewhere.
+func openJournalFile(path string) (f *os.File, info fs.FileInfo, created bool, err error) {
+	f, info, created, err = openAppend(path, unix.O_NOFOLLOW)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = makeDir(filepath.Dir(path)); err == nil {
-			f, err = os.OpenFile(path, flags, 0o600)
+			f, info, created, err = openAppend(path, unix.O_NOFOLLOW)
 		}
 	}
-	if err != nil {
-		return nil, err
-	}
-	return f, requireRegular(f)
-}
-
-// requireRegular closes a file that is a pipe, a device or a directory.
-func requireRegular(f *os.File) error {
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is not a regular file", f.Name())
-	}
-	if err != nil {
-		f.Close()
-	}
-	return err
+	return f, info, created, err
 }
 
 // isTorn reports whether a file ends within a line, as after a crash or a full disk.

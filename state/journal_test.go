@@ -706,3 +706,36 @@ func BenchmarkReadJournal(b *testing.B) {
 		})
 	}
 }
+
+// A start record that a full disk refuses must not leave a file behind, one for every tick.
+func TestJournalThatCannotBeginLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	mountTemporary(t, dir, "size=64k")
+	w := &Workspace{dir: dir}
+	const old = "rn-old"
+	j, err := w.OpenJournal(old, "x", journalAt)
+	noError(t, err, j.Close())
+	before := tree(t, w.path(outputDir))
+	f, err := os.Create(filepath.Join(dir, "filler"))
+	noError(t, err)
+	for err == nil {
+		_, err = f.Write(make([]byte, 4<<10))
+	}
+	_ = f.Close()
+	if _, err := w.OpenJournal(journalRun, "x", journalAt); !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("a new one: got %v, want ENOSPC", err)
+	}
+	if _, err := w.OpenJournal(old, strings.Repeat("x", 8<<10), journalAt); !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("one to go on with: got %v, want ENOSPC", err)
+	}
+	after := tree(t, w.path(outputDir))
+	if len(after) != len(before) {
+		t.Errorf("files before %v, after %v", before, after)
+	}
+	if _, err := os.Lstat(w.path(outputDir, old+".jsonl")); err != nil {
+		t.Errorf("the older journal: %v", err)
+	}
+	noError(t, os.Remove(filepath.Join(dir, "filler")))
+	j, err = w.OpenJournal(journalRun, "x", journalAt)
+	noError(t, err, j.Close())
+}

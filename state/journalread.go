@@ -131,16 +131,8 @@ func (w *Workspace) openJournalReader(run string) (*journalReader, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err == nil {
-		err = requireRegular(f)
-	}
+	f, info, err := openRegular(path, os.O_RDONLY|unix.O_NOFOLLOW)
 	if err != nil {
-		return nil, fmt.Errorf("cannot open the output of run %s: %w", run, err)
-	}
-	info, err := f.Stat()
-	if err != nil {
-		f.Close()
 		return nil, fmt.Errorf("cannot open the output of run %s: %w", run, err)
 	}
 	return &journalReader{run: run, path: path, file: f, info: info, limit: maxRecord}, nil

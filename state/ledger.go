@@ -36,13 +36,13 @@ func (w *Workspace) AppendSlot(key string, e SlotEntry, sync bool) error {
 }
 
 func (w *Workspace) appendSlot(path string, line []byte, sync bool) error {
-	f, created, err := openAppend(path)
+	f, _, created, err := openAppend(path, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		// The directories were deleted under a running service.
 		if err := w.makeDirs(); err != nil {
 			return err
 		}
-		f, created, err = openAppend(path)
+		f, _, created, err = openAppend(path, 0)
 	}
 	if err != nil {
 		return err
@@ -81,17 +81,6 @@ func (w *Workspace) keepLedgers() error {
 	return nil
 }
 
-// openAppend opens a file for appending and reports whether that created it.
-func openAppend(path string) (f *os.File, created bool, err error) {
-	const flags = os.O_RDWR | os.O_APPEND
-	f, err = os.OpenFile(path, flags, 0)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return f, false, err
-	}
-	f, err = os.OpenFile(path, flags|os.O_CREATE, 0o600)
-	return f, err == nil, err
-}
-
 // appendLine appends a whole line in one write. A crash may have left the last line
 // without its end; then that is ended first, in the same write, so that it costs
 // only itself. Two appenders may both end it: readers pass over empty lines.
@@ -121,7 +110,7 @@ func (w *Workspace) Slots(key string, n int) ([]SlotEntry, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.Open(path)
+	f, _, err := openRegular(path, os.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

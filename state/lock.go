@@ -101,6 +101,21 @@ func (l *Lock) Release() error {
 	return nil
 }
 
+// Held reports whether the file at the lock's path is still the one this lock created.
+// It is not once the lock was released, or the file, a directory above it or the whole
+// state root was removed, moved away or replaced. An error that leaves this open, such
+// as a failing disk, does not take a lock away.
+func (l *Lock) Held() bool {
+	if l.released.Load() {
+		return false
+	}
+	id, err := lstatID(l.path)
+	if err != nil {
+		return err != unix.ENOENT && err != unix.ENOTDIR
+	}
+	return id == l.id
+}
+
 // LockInfo is one lock as a reader sees it.
 type LockInfo struct {
 	Name   string

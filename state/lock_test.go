@@ -945,3 +945,48 @@ func BenchmarkTryLockHeld(b *testing.B) {
 		}
 	}
 }
+
+func TestHeld(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(w *Workspace, l *Lock) error
+		want   bool
+	}{
+		{"as it was", func(*Workspace, *Lock) error { return nil }, true},
+		{"released", func(_ *Workspace, l *Lock) error { return l.Release() }, false},
+		{"file removed", func(_ *Workspace, l *Lock) error { return os.Remove(l.path) }, false},
+		{"replaced by one with our pid", func(_ *Workspace, l *Lock) error {
+			return errors.Join(os.Remove(l.path), os.WriteFile(l.path, []byte(strconv.Itoa(os.Getpid())), 0o600))
+		}, false},
+		{"root removed", func(w *Workspace, _ *Lock) error { return os.RemoveAll(filepath.Dir(w.dir)) }, false},
+		{"root moved away", func(w *Workspace, _ *Lock) error {
+			root := filepath.Dir(w.dir)
+			return os.Rename(root, root+".old")
+		}, false},
+		{"a file above it", func(w *Workspace, _ *Lock) error {
+			root := filepath.Dir(w.dir)
+			return errors.Join(os.Rename(root, root+".old"), os.WriteFile(root, nil, 0o600))
+		}, false},
+		{"root moved there and back", func(w *Workspace, _ *Lock) error {
+			root := filepath.Dir(w.dir)
+			return errors.Join(os.Rename(root, root+".old"), os.Rename(root+".old", root))
+		}, true},
+		// A loop of links stands for any error that says nothing of the file.
+		{"not to be told", func(w *Workspace, _ *Lock) error {
+			root := filepath.Dir(w.dir)
+			return errors.Join(os.Rename(root, root+".old"), os.Symlink(filepath.Base(root), root))
+		}, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorkspace(t)
+			l, err := w.LockService()
+			noError(t, err)
+			t.Cleanup(func() { _ = l.Release() })
+			noError(t, tt.change(w, l))
+			if got := l.Held(); got != tt.want {
+				t.Errorf("held is %v, want %v", got, tt.want)
+			}
+		})
+	}
+}

@@ -5,11 +5,13 @@ package state
 import (
 	"os"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // readNames lists the names in a directory that end in ext, without it, in no order.
 func readNames(dir, ext string) ([]string, error) {
-	f, err := os.Open(dir)
+	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, err
 	}

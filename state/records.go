@@ -8,8 +8,11 @@ import (
 
 // WorkspaceRecord is workspace.json, version 1.
 type WorkspaceRecord struct {
-	ID        string         `json:"id"`
-	Root      string         `json:"root"`
+	ID   string `json:"id"`
+	Root string `json:"root"`
+	// RootBytes is the path where it is not UTF-8, and Root can only show it; in the
+	// file it is base64. See [WorkspaceRecord.Project].
+	RootBytes []byte         `json:"rootBytes,omitempty"`
 	Config    *string        `json:"config"`
 	FirstSeen Stamp          `json:"firstSeen"`
 	LastSeen  Stamp          `json:"lastSeen"`

@@ -203,7 +203,7 @@ func (r *Root) Survey() (list []*Workspace, damaged []error, err error) {
 		case err != nil:
 			damaged = append(damaged, err)
 		default:
-			w.project = rec.Root
+			w.project = rec.Project()
 			list = append(list, w)
 		}
 	}

@@ -332,3 +332,74 @@ func TestReadingCreatesNothing(t *testing.T) {
 		}
 	})
 }
+
+// A directory below the workspace that others may write is as bad as the workspace itself.
+func TestSubdirectoriesOthersMayWrite(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root refuses such directories")
+	}
+	for _, dir := range []string{"runs", "output", "schedules", "slots", "monitors", "locks"} {
+		for name, change := range map[string]func(path string) error{
+			"mode":   func(path string) error { return os.Chmod(path, 0o777) },
+			"owner":  func(path string) error { return os.Chown(path, 12345, 0) },
+			"a link": func(path string) error { return errors.Join(os.Remove(path), os.Symlink("/tmp", path)) },
+		} {
+			t.Run(dir+"/"+name, func(t *testing.T) {
+				w := newWorkspace(t)
+				path := w.path(dir)
+				noError(t, change(path))
+				err := w.Register(nil, time.Now())
+				if !errors.Is(err, ErrRoot) || !strings.Contains(err.Error(), path) || HintOf(err) == "" {
+					t.Errorf("Register: %v, hint %q", err, HintOf(err))
+				}
+				if _, err := w.Record(); err != nil {
+					t.Errorf("a reader: %v", err)
+				}
+			})
+		}
+	}
+	w := newWorkspace(t)
+	noError(t, w.checkOwners(1000), w.checkOwners(0), os.Remove(w.path("slots")), w.checkOwners(0))
+	// In another user's workspace nothing is made before it is refused.
+	noError(t, os.Chown(w.dir, 12345, 0))
+	if err := w.Register(nil, time.Now()); !errors.Is(err, ErrRoot) {
+		t.Errorf("Register: %v", err)
+	}
+	if _, err := os.Lstat(w.path("slots")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a directory was made: %v", err)
+	}
+}
+
+// A path is bytes: a project directory whose name is not UTF-8 comes back as it is.
+func TestProjectThatIsNotUTF8(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	noError(t, err)
+	project := filepath.Join(dir, "b\xff\xfe")
+	if err := os.Mkdir(project, 0o700); err != nil {
+		t.Skip("no such name here:", err) // macOS
+	}
+	r, err := Open(filepath.Join(dir, "state"))
+	noError(t, err)
+	w, err := r.Workspace(project)
+	noError(t, err)
+	noError(t, w.Register(nil, time.Now()), w.Register(nil, time.Now()))
+	list, damaged, err := r.Survey()
+	noError(t, err)
+	if len(list) != 1 || len(damaged) != 0 || list[0].Project() != project {
+		t.Fatalf("workspaces %v, damaged %v", list, damaged)
+	}
+	rec, err := w.Record()
+	noError(t, err)
+	if !strings.HasSuffix(rec.Root, "/b\uFFFD\uFFFD") || rec.Project() != project {
+		t.Errorf("root %q, project %q", rec.Root, rec.Project())
+	}
+	// A program of the first format keeps the member, and may write another root.
+	rec.ID, rec.Root = WorkspaceID("/elsewhere"), "/elsewhere"
+	if got := rec.Project(); got != "/elsewhere" {
+		t.Errorf("project %q", got)
+	}
+	rec.setProject("/plain")
+	if rec.RootBytes != nil {
+		t.Errorf("bytes %q beside a path that is UTF-8", rec.RootBytes)
+	}
+}

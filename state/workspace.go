@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 )
 
 // Workspace is the state of one project directory. It is safe for concurrent use.
@@ -38,6 +39,9 @@ const (
 	monitorsDir  = "monitors"
 	locksDir     = "locks"
 )
+
+// subDirs is all of them.
+var subDirs = [...]string{runsDir, outputDir, schedulesDir, slotsDir, monitorsDir, locksDir}
 
 const recordExt = ".json"
 
@@ -85,7 +89,7 @@ func (w *Workspace) makeDirs() error {
 		return err
 	}
 	made := false
-	for _, dir := range []string{runsDir, outputDir, schedulesDir, slotsDir, monitorsDir, locksDir} {
+	for _, dir := range subDirs {
 		err := os.Mkdir(w.path(dir), 0o700)
 		if err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
@@ -98,19 +102,37 @@ func (w *Workspace) makeDirs() error {
 	return syncDir(osFiles{}, w.dir)
 }
 
+// checkOwners applies cron's rule to the workspace's directories that are there. What
+// lies in one that others may write is theirs: a record to believe, a pid to kill.
+func (w *Workspace) checkOwners(euid int) error {
+	if euid != 0 {
+		return nil
+	}
+	for _, dir := range append([]string{""}, subDirs[:]...) {
+		path := w.path(dir)
+		info, err := os.Stat(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return &rootError{filepath.Dir(w.dir), err}
+		}
+		if err := checkOwner(path, info, euid); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Register creates the workspace's directories and writes workspace.json: firstSeen
 // is kept, lastSeen and config (nil for none) updated. Call it before any other write.
 // A damaged workspace.json is set aside; one of a version we do not know is an error.
 func (w *Workspace) Register(config *string, now time.Time) error {
+	if err := w.checkOwners(os.Geteuid()); err != nil {
+		return err
+	}
 	if err := w.makeDirs(); err != nil {
 		return &rootError{filepath.Dir(w.dir), fmt.Errorf("cannot create %s: %w", w.dir, bare(err))}
-	}
-	info, err := os.Stat(w.dir)
-	if err != nil {
-		return &rootError{filepath.Dir(w.dir), err}
-	}
-	if err := checkOwner(w.dir, info, os.Geteuid()); err != nil {
-		return err
 	}
 	rec, err := w.Record()
 	var damaged *DamagedError
@@ -128,7 +150,8 @@ func (w *Workspace) Register(config *string, now time.Time) error {
 	if rec.FirstSeen.IsZero() {
 		rec.FirstSeen = Stamp{now}
 	}
-	rec.ID, rec.Root, rec.Config, rec.LastSeen, rec.Version = w.id, w.project, config, Stamp{now}, 1
+	rec.ID, rec.Config, rec.LastSeen, rec.Version = w.id, config, Stamp{now}, 1
+	rec.setProject(w.project)
 	if err := w.save(w.writer(), w.path(workspaceFile), rec); err != nil {
 		return &rootError{filepath.Dir(w.dir), err}
 	}
@@ -151,6 +174,24 @@ func (w *Workspace) Record() (*WorkspaceRecord, error) {
 		return nil, &DamagedError{path, errors.New("it names no project directory")}
 	}
 	return &rec, nil
+}
+
+// setProject keeps a project directory's path.
+func (r *WorkspaceRecord) setProject(path string) {
+	r.Root, r.RootBytes = path, nil
+	if !utf8.ValidString(path) {
+		r.RootBytes = []byte(path)
+	}
+}
+
+// Project is the path of the project directory, byte by byte. RootBytes counts only
+// while it belongs to this workspace: a program that knows no such member may have
+// written another root beside it.
+func (r *WorkspaceRecord) Project() string {
+	if path := string(r.RootBytes); path != "" && WorkspaceID(path) == r.ID {
+		return path
+	}
+	return r.Root
 }
 
 // Key reads a key's history; a missing record is nil without error, a damaged one

@@ -2,13 +2,21 @@ package catalog
 
 import "errors"
 
-// LocateAll resolves several --source values; none at all means the default source (see [Locate]).
+// LocateAll resolves several --source values; none at all means the default source (see [Locate]). An empty one is an
+// error: it comes from a variable that was not set, and must not mean the default.
 func LocateAll(paths []string, cwd string) ([]Source, error) {
 	if len(paths) == 0 {
-		paths = []string{""}
+		s, err := Locate("", cwd)
+		if err != nil {
+			return nil, err
+		}
+		return []Source{s}, nil
 	}
 	sources := make([]Source, 0, len(paths))
 	for _, p := range paths {
+		if p == "" {
+			return nil, &sourceError{errors.New("cannot find source: the path is empty")}
+		}
 		s, err := Locate(p, cwd)
 		if err != nil {
 			return nil, err

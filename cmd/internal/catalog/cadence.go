@@ -23,6 +23,9 @@ type cadence struct {
 	gap      time.Duration // the shortest
 }
 
+// slots reports whether something may still be at work when it is due again: an interval counts from its end.
+func (c *cadence) slots() bool { return c != nil && c.Interval() == 0 }
+
 // cadenceText is a cadence as it was written: kind is every, at or cron.
 type cadenceText struct{ kind, text, zone string }
 

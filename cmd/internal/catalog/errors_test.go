@@ -265,7 +265,7 @@ schedules:
 - {run: v, cron: "0 0 */2 * 3", key: c24}
 - {run: v, cron: "0 0 13 * 5", key: both}
 - {run: v, cron: "*/40 * * * *", key: c29}
-- {run: w, every: 30m, key: timeout}
+- {run: w, cron: "*/30 * * * *", key: timeout}
 - {run: v, every: 1d, key: day}
 - {run: v, at: {hour: 2, minute: 30}, timezone: Europe/Berlin, key: moved}
 - {run: v, at: {hour: 2, minute: 30}, key: local}
@@ -273,7 +273,7 @@ schedules:
 - {run: v, every: 2h}
 - {run: v, every: 2h, key: V}
 monitors:
-- {watch: a, do: {run: x, timeout: 3m}, timeout: 2m, start: w}
+- {watch: a, do: {run: x, timeout: 3m}, timeout: 2m, start: w, cron: "* * * * *"}
 - {watch: a, do: x}
 `
 	c, err := Load([]Source{write(t, map[string]string{"a.yaml": text})},

@@ -43,7 +43,7 @@ func (l *lister) list(s Source) {
 }
 
 func (l *lister) walk(s Source, dir string) {
-	f, err := os.Open(dir)
+	f, err := strict.OpenDir(dir)
 	if err != nil {
 		l.fail(s, dir, err)
 		return
@@ -53,7 +53,7 @@ func (l *lister) walk(s Source, dir string) {
 		var info fs.FileInfo
 		if info, err = f.Stat(); err == nil {
 			if untrusted := strict.Trust(dir, info, l.euid); untrusted != nil {
-				l.errors = append(l.errors, Diagnostic{Position: Position{File: display(s, dir)}, Message: untrusted.Error()})
+				l.errors = append(l.errors, strict.Whole(display(s, dir), untrusted.Error()))
 			}
 		}
 	}
@@ -79,7 +79,7 @@ func (l *lister) walk(s Source, dir string) {
 }
 
 func (l *lister) fail(s Source, path string, err error) {
-	l.errors = append(l.errors, Diagnostic{Position: Position{File: display(s, path)}, Message: "cannot read: " + reason(err)})
+	l.errors = append(l.errors, strict.Whole(display(s, path), "cannot read: "+reason(err).Error()))
 }
 
 // sorted is the files found, each once, in reading order: by their whole path, bytewise.
@@ -88,43 +88,41 @@ func (l *lister) sorted() []string {
 	return slices.Compact(l.files)
 }
 
-// display is a path as messages show it: relative to the workspace where it lies in it.
-func display(s Source, path string) string {
+// display is a path as messages show it: relative to the workspace where it lies in it, and valid UTF-8.
+func display(s Source, path string) string { return strict.UTF8(relative(s, path)) }
+
+func relative(s Source, path string) string {
 	if rest, ok := strings.CutPrefix(path, strings.TrimSuffix(s.Workspace, "/")+"/"); ok && s.Workspace != "" && rest != "" {
 		return rest
 	}
 	return path
 }
 
-// reason is an error's text without the path that the diagnostic names already.
-func reason(err error) string {
+// reason is an error without the path that the message names already.
+func reason(err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) {
-		return path.Err.Error()
+		return path.Err
 	}
-	return err.Error()
+	return err
 }
 
 func isNotDir(err error) bool { return errors.Is(err, syscall.ENOTDIR) }
 
 // read reads a definition file. euid 0 refuses one that others may write.
 func read(path string, euid int) ([]byte, error) {
-	f, err := os.Open(path)
+	f, info, err := strict.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("cannot read: %s", reason(err))
+		return nil, fmt.Errorf("cannot read: %w", reason(err))
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, fmt.Errorf("cannot read: %s", reason(err))
-	}
 	if err := strict.Trust(path, info, euid); err != nil {
 		return nil, err
 	}
 	if info.Size() <= maxFile {
 		data := make([]byte, 0, info.Size()+1)
 		if data, err = readAll(data, f); err != nil {
-			return nil, fmt.Errorf("cannot read: %s", reason(err))
+			return nil, fmt.Errorf("cannot read: %w", reason(err))
 		}
 		if len(data) <= maxFile {
 			return data, nil

@@ -136,7 +136,7 @@ func (l *linker) linkSchedule(f *file, s *Schedule, r ref) {
 	if w != nil {
 		s.Workflow = w.Name
 		l.collide(f, r, w, s.Input, path)
-		if r.cadence != nil && w.Timeout > r.cadence.gap {
+		if r.cadence.slots() && w.Timeout > r.cadence.gap {
 			l.warn(s.Position, path(), fmt.Sprintf("workflow %q may take %s (its timeout), longer than the %s from one slot to the next",
 				w.Name, shortDuration(w.Timeout), shortDuration(r.cadence.gap)))
 		}
@@ -163,7 +163,7 @@ func (l *linker) linkMonitor(f *file, m *Monitor, r ref) {
 			l.collide(f, r, w, m.Input, path)
 		}
 	}
-	if r.cadence != nil {
+	if r.cadence.slots() {
 		gap := r.cadence.gap
 		if m.Timeout > gap {
 			l.warn(f.at(r.timeout), path()+".timeout", fmt.Sprintf("timeout %s is longer than the %s from one look to the next",

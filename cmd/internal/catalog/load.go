@@ -59,7 +59,7 @@ func parallel(n int, f func(i int)) {
 func sourceOf(sources []Source, path string) Source {
 	var found Source
 	for _, s := range sources {
-		if display(Source{Workspace: s.Path}, path) != path || s.Path == path {
+		if relative(Source{Workspace: s.Path}, path) != path || s.Path == path {
 			if len(s.Path) >= len(found.Path) {
 				found = s
 			}
@@ -73,7 +73,7 @@ func loadFile(path string, s Source, cadences *cadences, euid int) *file {
 	f := &file{name: display(s, path)}
 	data, err := read(path, euid)
 	if err != nil {
-		f.errors = Diagnostics{{Position: Position{File: f.name}, Message: err.Error()}}
+		f.errors = Diagnostics{strict.Whole(f.name, err.Error())}
 		f.broken = true
 		return f
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"marbles/cmd/internal/strict"
 	"marbles/state"
 )
 
@@ -20,6 +21,15 @@ type Source struct {
 	Path      string // the folder or single file that holds the definitions; "" for none
 }
 
+// ErrSource is wrapped by every error of [Locate]: what was named, or found, cannot be a source.
+var ErrSource = errors.New("source cannot be used")
+
+// sourceError is why a source cannot be used. Its text is safe for a terminal, whatever the path is.
+type sourceError struct{ err error }
+
+func (e *sourceError) Error() string   { return strict.OneLine(e.err.Error()) }
+func (e *sourceError) Unwrap() []error { return []error{ErrSource, e.err} }
+
 // Locate resolves a --source value: "" is ./.foundry/marbles of cwd or of its nearest parent that has one, else
 // cwd itself (design §3; spec §1: with no source found the root is the working directory, and the catalog is empty).
 // A folder is its own workspace (one that has a .foundry/marbles keeps its definitions there), a file's folder is its
@@ -27,25 +37,41 @@ type Source struct {
 // belongs to the project above it. A path that does not exist is an error with a hint.
 //
 // A .foundry/marbles that is only a state root (its default place is the home directory's) is no source unless named.
+// One that is there and cannot be read is an error: another further up, or none, would be a guess.
+//
+// cwd is absolute, or "" where the working directory was removed; then what needs it is an error.
 func Locate(path, cwd string) (Source, error) {
-	if path == "" {
-		return search(cwd)
+	var s Source
+	var err error
+	switch {
+	case cwd == "" && !filepath.IsAbs(path):
+		err = errors.New("cannot find the working directory: it was removed, or cannot be reached")
+	case path == "":
+		s, err = search(cwd)
+	case filepath.IsAbs(path):
+		s, err = named(filepath.Clean(path))
+	default:
+		s, err = named(filepath.Join(cwd, path))
 	}
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(cwd, path)
+	if err != nil {
+		return Source{}, &sourceError{err}
 	}
-	path = filepath.Clean(path)
+	return s, nil
+}
+
+// named is the source of an absolute path.
+func named(path string) (Source, error) {
 	resolved, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Source{}, state.Hint(fmt.Errorf("cannot find source %s: %w", path, fs.ErrNotExist),
 			"marbles init writes a first one to ./"+folder)
 	}
 	if err != nil {
-		return Source{}, fmt.Errorf("cannot find source %s: %w", path, err)
+		return Source{}, fmt.Errorf("cannot find source %s: %w", path, reason(err))
 	}
 	info, err := os.Stat(resolved)
 	if err != nil {
-		return Source{}, fmt.Errorf("cannot find source %s: %w", path, err)
+		return Source{}, fmt.Errorf("cannot find source %s: %w", path, reason(err))
 	}
 	if !info.IsDir() && !info.Mode().IsRegular() {
 		return Source{}, fmt.Errorf("cannot use source %s: it is neither a folder nor a file", path)
@@ -57,21 +83,21 @@ func Locate(path, cwd string) (Source, error) {
 			continue
 		}
 		if project, err = filepath.EvalSymlinks(project); err != nil {
-			return Source{}, fmt.Errorf("cannot find source %s: %w", path, err)
+			return Source{}, fmt.Errorf("cannot find source %s: %w", path, reason(err))
 		}
 		return Source{Workspace: project, Path: filepath.Join(project, below)}, nil
 	}
-	if info.IsDir() {
-		// A project named by its own folder: its definitions lie where they do without --source.
-		own := filepath.Join(resolved, folder)
-		if info, err := os.Stat(own); err == nil && info.IsDir() {
-			if only, err := onlyState(own); err == nil && !only {
-				return Source{Workspace: resolved, Path: own}, nil
-			}
-		}
-		return Source{Workspace: resolved, Path: resolved}, nil
+	if !info.IsDir() {
+		return Source{Workspace: filepath.Dir(resolved), Path: resolved}, nil
 	}
-	return Source{Workspace: filepath.Dir(resolved), Path: resolved}, nil
+	own, ok, err := definitions(resolved)
+	if err != nil {
+		return Source{}, err
+	}
+	if ok { // a project named by its own folder: its definitions lie where they do without --source
+		return Source{Workspace: resolved, Path: own}, nil
+	}
+	return Source{Workspace: resolved, Path: resolved}, nil
 }
 
 // splitProject splits a path that is, or lies in, a .foundry/marbles folder into the project above it and the rest.
@@ -89,30 +115,54 @@ func splitProject(path string) (project, below string, ok bool) {
 	return project, path[i+1:], true
 }
 
+// search looks for a source in a directory and those above it.
 func search(cwd string) (Source, error) {
 	cwd, err := filepath.EvalSymlinks(cwd)
 	if err != nil {
 		return Source{}, fmt.Errorf("cannot find the working directory: %w", err)
 	}
 	for dir := cwd; ; dir = filepath.Dir(dir) {
-		path := filepath.Join(dir, folder)
-		info, err := os.Stat(path)
+		path, ok, err := definitions(dir)
 		switch {
-		case err == nil && info.IsDir():
-			only, err := onlyState(path)
-			if err != nil {
-				return Source{}, fmt.Errorf("cannot read source %s: %w", path, err)
-			}
-			if !only {
-				return Source{Workspace: dir, Path: path}, nil
-			}
-		case err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) && !isNotDir(err):
-			return Source{}, fmt.Errorf("cannot look for source %s: %w", path, err)
-		}
-		if dir == filepath.Dir(dir) {
+		case err != nil:
+			return Source{}, state.Hint(err, "give --source to name another")
+		case ok:
+			return Source{Workspace: dir, Path: path}, nil
+		case dir == filepath.Dir(dir):
 			return Source{Workspace: cwd}, nil
 		}
 	}
+}
+
+// definitions finds the .foundry/marbles of a project directory; ok is false where it has none, or one that is only a
+// state root.
+func definitions(project string) (path string, ok bool, err error) {
+	path = filepath.Join(project, folder)
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", false, dangling(filepath.Dir(path), path)
+	case isNotDir(err) || err == nil && !info.IsDir():
+		return "", false, nil
+	}
+	only := false
+	if err == nil {
+		only, err = onlyState(path)
+	}
+	if err != nil {
+		return "", false, fmt.Errorf("cannot read source %s: %w", path, reason(err))
+	}
+	return path, !only, nil
+}
+
+// dangling is an error for the first of the paths that is a link to nothing: what it should lead to is not mounted, say.
+func dangling(paths ...string) error {
+	for _, path := range paths {
+		if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+			return fmt.Errorf("cannot read source %s: it is a link to nothing", path)
+		}
+	}
+	return nil
 }
 
 // onlyState tells whether a folder is a state root that holds no definitions.

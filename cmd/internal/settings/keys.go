@@ -124,10 +124,16 @@ func (k key) usage() string {
 		return "`folder` of the state root (default ~/.foundry/marbles)"
 	case k.name == "artifacts":
 		return "`folder` of the artifact root (default beside the state root)"
+	case k.name == "concurrency":
+		return "at most this `number` of runs at once; more wait (default 16)"
+	case k.name == "grace":
+		return "`time` between SIGTERM and SIGKILL (default 10s)"
+	case k.name == "drain":
+		return "`time` that running work gets when the service stops (default 30s)"
 	case k.name == "log_format":
 		return "`how` to log: " + strings.Join(k.choices, ", ")
 	}
-	return "`least` level to log: " + strings.Join(k.choices, ", ")
+	return "least severe `level` to log: " + strings.Join(k.choices, ", ")
 }
 
 // parse reads a value out of a flag's or variable's text. Paths stay as they are.

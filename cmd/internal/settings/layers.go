@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/spf13/pflag"
+
 	"marbles/cmd/internal/strict"
 )
 
@@ -91,10 +93,13 @@ func (l *loader) flag(k key) {
 		l.v.Set(k.name, value)
 		return
 	}
-	texts, err := l.Flags.GetStringArray(k.flag)
-	if err != nil {
-		l.fail("--"+k.flag, err.Error())
+	// Not GetStringArray: it reads the texts back from CSV, which has no list of one empty text.
+	list, ok := l.Flags.Lookup(k.flag).Value.(pflag.SliceValue)
+	if !ok {
+		l.fail("--"+k.flag, "it takes no list")
+		return
 	}
+	texts := list.GetSlice()
 	for _, text := range texts {
 		if _, err := k.parse(text); err != nil {
 			l.fail("--"+k.flag, err.Error())
@@ -157,18 +162,11 @@ func (l *loader) readFile(file string, values map[string]any) {
 }
 
 func (l *loader) readBytes(file string) ([]byte, error) {
-	f, err := os.Open(file)
+	f, info, err := strict.Open(file)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read settings: %w", reason(err))
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("cannot read settings: %w", reason(err))
-	case !info.Mode().IsRegular():
-		return nil, errors.New("cannot read settings: it is no regular file")
-	}
 	if l.Service {
 		if err := strict.Trust(file, info, l.Euid); err != nil {
 			return nil, err
@@ -256,6 +254,9 @@ func (l *loader) absolute(text, base string) string {
 	}
 	if filepath.IsAbs(text) {
 		return filepath.Clean(text)
+	}
+	if base == "" {
+		l.fail(text, "path is relative, and the working directory cannot be found")
 	}
 	return filepath.Join(base, text)
 }

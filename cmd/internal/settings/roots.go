@@ -2,15 +2,16 @@ package settings
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"marbles/cmd/internal/strict"
 )
 
 // roots decides the state and the artifact root (design §5). systemd's $STATE_DIRECTORY stands between the variable
-// and the file.
-func (l *loader) roots(s *Settings) error {
+// and the file. Without a home directory there may be neither root, which only what needs one has to mind.
+func (l *loader) roots(s *Settings) {
 	given := l.Flags != nil && l.Flags.Changed("state") || l.env["MARBLES_STATE"] != ""
 	s.State = l.v.GetString("state")
 	directory := l.stateDirectory()
@@ -20,9 +21,7 @@ func (l *loader) roots(s *Settings) error {
 	case directory != "":
 		s.State = directory
 	case s.State != "":
-	case l.Home == "":
-		return fmt.Errorf("cannot tell the state root: there is no home directory (give --state)")
-	default:
+	case l.Home != "":
 		s.State = l.defaultState()
 	}
 	switch s.Artifacts = l.v.GetString("artifacts"); {
@@ -30,10 +29,9 @@ func (l *loader) roots(s *Settings) error {
 		s.Artifacts = l.absolute(s.Artifacts, l.Cwd)
 	case !given && directory != "":
 		s.Artifacts = filepath.Join(s.State, "artifacts")
-	default:
+	case s.State != "":
 		s.Artifacts = filepath.Join(filepath.Dir(s.State), "artifacts")
 	}
-	return nil
 }
 
 // stateDirectory is the first entry of $STATE_DIRECTORY, for the service only.
@@ -63,7 +61,7 @@ func (l *loader) defaultState() string {
 	if system == "" {
 		system = systemState
 	}
-	f, err := os.Open(system)
+	f, err := strict.OpenDir(system)
 	if err != nil {
 		return own
 	}

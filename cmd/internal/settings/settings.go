@@ -19,8 +19,8 @@ import (
 type Settings struct {
 	File        string   // the settings file that was read, absolute, "" for none
 	Sources     []string // absolute; none: the caller looks for a project's folder
-	State       string   // state root, absolute
-	Artifacts   string   // artifact root, absolute
+	State       string   // state root, absolute; "" where none is given and there is no home directory
+	Artifacts   string   // artifact root, absolute; "" likewise
 	LogLevel    string   // debug | info | warn | error
 	LogFormat   string   // auto | journal | text | json
 	Concurrency int
@@ -33,7 +33,7 @@ type Options struct {
 	Flags *pflag.FlagSet // the persistent flags as AddFlags declared them
 	Env   []string       // the environment, NAME=value
 	Home  string         // the user's home directory
-	Cwd   string
+	Cwd   string         // absolute; "" where it was removed: then a relative path is an error
 	// Service is true for `run`: $STATE_DIRECTORY counts then (its first entry).
 	Service bool
 	// Reader is true for commands that only read: without --state they fall back to the system service's root
@@ -65,9 +65,6 @@ func Load(o Options) (*Settings, error) {
 	l := loader{Options: o, env: environment(o.Env), v: viper.New()}
 	file := l.file()
 	l.layers(file)
-	if len(l.errors) > 0 {
-		return nil, l.errors
-	}
 	s := &Settings{
 		File:        file,
 		Sources:     l.v.GetStringSlice("sources"),
@@ -83,8 +80,9 @@ func Load(o Options) (*Settings, error) {
 	if len(s.Sources) == 0 {
 		s.Sources = defaultSources(file)
 	}
-	if err := l.roots(s); err != nil {
-		return nil, err
+	l.roots(s)
+	if len(l.errors) > 0 {
+		return nil, l.errors
 	}
 	return s, nil
 }
@@ -106,5 +104,5 @@ type loader struct {
 }
 
 func (l *loader) fail(place, message string) {
-	l.errors = append(l.errors, strict.Diagnostic{Position: strict.Position{File: place}, Message: message})
+	l.errors = append(l.errors, strict.Whole(place, message))
 }

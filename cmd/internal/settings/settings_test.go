@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -279,8 +280,8 @@ func TestRoots(t *testing.T) {
 	}
 	o := h.options(nil)
 	o.Home = ""
-	if _, err := Load(o); err == nil || !strings.Contains(err.Error(), "no home directory") {
-		t.Errorf("without a home: got %v", err)
+	if got := h.load(o); got.State != "" || got.Artifacts != "" { // only what needs a root has to mind
+		t.Errorf("without a home: got %+v", got)
 	}
 	o = h.options(nil, "--state=/x")
 	if o.Home = ""; h.load(o).State != "/x" {
@@ -399,5 +400,76 @@ func BenchmarkLoad(b *testing.B) {
 		if _, err := Load(Options{Flags: fs, Env: os.Environ(), Home: dir, Cwd: dir}); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// An unset variable in a script must not silently mean the default.
+func TestEmptyFlags(t *testing.T) {
+	h := newHouse(t)
+	for _, k := range keys {
+		if k.flag == "" {
+			continue
+		}
+		t.Run(k.flag, func(t *testing.T) {
+			_, err := Load(h.options(nil, "--"+k.flag, ""))
+			var all strict.Diagnostics
+			if !errors.As(err, &all) || len(all) != 1 || all[0].File != "--"+k.flag {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	if _, err := Load(h.options(nil, "--source", "a", "--source", "")); fmt.Sprint(err) != "--source: path is empty" {
+		t.Errorf("one of two: got %v", err)
+	}
+	got := h.load(h.options(nil, "--source", "a\nb", "--source", `"c",d`))
+	if diff := cmp.Diff([]string{h.cwd + "/a\nb", h.cwd + `/"c",d`}, got.Sources); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Where the working directory was removed, a relative path leads nowhere.
+func TestNoWorkingDirectory(t *testing.T) {
+	h := newHouse(t)
+	h.cwd = ""
+	if got := h.load(h.options(nil)); got.State != h.home+"/.foundry/marbles" {
+		t.Errorf("state %s", got.State)
+	}
+	h.load(h.options([]string{"MARBLES_ARTIFACTS=/a"}, "--state", "/s", "--source", "~/d"))
+	for _, o := range []Options{h.options(nil, "--state", "x"), h.options(nil, "--artifacts", "x"), h.options(nil, "--source", "x"),
+		h.options([]string{"MARBLES_STATE=x"}), h.options([]string{"MARBLES_SOURCES=x"}), h.options(nil, "--config", "x")} {
+		_, err := Load(o)
+		if want := "x: path is relative, and the working directory cannot be found"; !strings.HasPrefix(fmt.Sprint(err), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
+// A pipe in the file's place is not waited for, and a name that is not UTF-8 costs no path in the file.
+func TestHostileFiles(t *testing.T) {
+	h := newHouse(t)
+	pipe := filepath.Join(h.home, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(h.options(nil, "--config", pipe)); fmt.Sprint(err) != pipe+": cannot read settings: it is no regular file" {
+		t.Errorf("a pipe: got %v", err)
+	}
+	o := h.options(nil)
+	o.Reader, o.SystemState = true, pipe
+	if got := h.load(o); got.State != h.home+"/.foundry/marbles" {
+		t.Errorf("a pipe as the system's root: state %s", got.State)
+	}
+	dir := filepath.Join(h.home, "b\xff")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Skip("no such name here:", err) // macOS
+	}
+	file := h.write("b\xff/m.yaml", "sources: [jobs]\n")
+	if got := h.load(h.options(nil, "--config", file)); got.File != file || got.Sources[0] != dir+"/jobs" {
+		t.Errorf("got %+v", got)
+	}
+	file = h.write("b\xff/bad.yaml", "sorces: [jobs]\n")
+	_, err := Load(h.options(nil, "--config", file))
+	if want := h.home + `/b\xff/bad.yaml:1:1: `; !strings.HasPrefix(fmt.Sprint(err), want) {
+		t.Errorf("got %v, want %s…", err, want)
 	}
 }

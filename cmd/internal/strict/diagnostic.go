@@ -8,22 +8,28 @@ import (
 	"strings"
 )
 
-// Position is where something was written. Line and Column count from 1, columns in characters; both are 0 where
+// Position is where something was written. File is valid UTF-8 (see [UTF8]). Line and Column count from 1, columns in characters; both are 0 where
 // the whole file (or flag, or variable) is meant.
 type Position struct {
 	File         string
 	Line, Column int
 }
 
-// String is "file:line:column", or the file alone.
+// String is "file:line:column", or the file alone, safe for a terminal.
 func (p Position) String() string {
+	file := OneLine(p.File)
 	if p.Line == 0 {
-		return p.File
+		return file
 	}
-	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column)
+	return fmt.Sprintf("%s:%d:%d", file, p.Line, p.Column)
 }
 
-// Diagnostic is one error or warning.
+// Whole is a diagnostic about a whole file (or flag, or variable), of any bytes.
+func Whole(file, message string) Diagnostic {
+	return Diagnostic{Position: Position{File: UTF8(file)}, Message: UTF8(message)}
+}
+
+// Diagnostic is one error or warning. Its texts are valid UTF-8, and may hold control characters.
 type Diagnostic struct {
 	Position
 	Path    string // dotted, as schedules[0].every; a name with a dot in it is quoted
@@ -31,7 +37,8 @@ type Diagnostic struct {
 	Nearest string // the nearest valid name, for "did you mean"
 }
 
-// String is "file:line:column: path: message (did you mean "x"?)", without the parts that are not known.
+// String is "file:line:column: path: message (did you mean "x"?)", without the parts that are not known, as one line
+// that is safe for a terminal.
 func (d Diagnostic) String() string {
 	var b strings.Builder
 	if d.File != "" {
@@ -46,7 +53,7 @@ func (d Diagnostic) String() string {
 	if d.Nearest != "" {
 		fmt.Fprintf(&b, " (did you mean %q?)", d.Nearest)
 	}
-	return b.String()
+	return OneLine(b.String())
 }
 
 // Diagnostics are several, as one error: one line each.

@@ -91,7 +91,7 @@ func (d *Document) load(loader *yaml.Loader, into *yaml.Node) (err error) {
 
 // fail records that the file could not be read to its end.
 func (d *Document) fail(at Position, message string) {
-	at.File = d.File
+	at.File = UTF8(d.File)
 	at.Line, at.Column = max(at.Line, 1), max(at.Column, 1)
 	d.Broken = true
 	d.Errors = append(d.Errors, Diagnostic{Position: at, Message: message})
@@ -273,7 +273,7 @@ func follow(n *Node) *Node {
 
 // At is the place of a value or key.
 func (d *Document) At(n *Node) Position {
-	return Position{File: d.File, Line: n.Line, Column: n.Column}
+	return Position{File: UTF8(d.File), Line: n.Line, Column: n.Column}
 }
 
 // Errorf reports an error in a value or key.
@@ -301,7 +301,7 @@ func (d *Document) Unknown(k *Node, valid []string) {
 func (d *Document) diagnostic(n *Node, message string) Diagnostic {
 	at := d.At(n)
 	at.Line, at.Column = max(at.Line, 1), max(at.Column, 1)
-	return Diagnostic{Position: at, Path: d.Path(n), Message: message}
+	return Diagnostic{Position: at, Path: d.Path(n), Message: UTF8(message)}
 }
 
 // Path is the dotted path of a value or key.

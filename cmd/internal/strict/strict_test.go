@@ -3,12 +3,16 @@ package strict
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -322,4 +326,90 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestOneLine(t *testing.T) {
+	tests := []struct{ text, want string }{
+		{"", ""},
+		{`plain "text" with \ and é 日本語 👩‍🚒`, `plain "text" with \ and é 日本語 👩‍🚒`},
+		{"x\x1b[31m.yaml", `x\x1b[31m.yaml`},
+		{"a\nb\r\tc\x00\x7f", `a\nb\r\tc\x00\x7f`},
+		{"\u009b31m \u2028 \u202egnp.exe", `\u009b31m \u2028 \u202egnp.exe`},
+		{"\xff\x9bmé\xc3", `\xff\x9bmé\xc3`},
+		{"\ufffd", "\ufffd"},
+	}
+	for _, tt := range tests {
+		if got := OneLine(tt.text); got != tt.want {
+			t.Errorf("OneLine(%q): got %q, want %q", tt.text, got, tt.want)
+		}
+	}
+	for path, want := range map[string]string{"a/b.yaml": "a/b.yaml", "b\xff\xfe.yaml\x1b": `b\xff\xfe.yaml` + "\x1b", "\ufffd": "\ufffd"} {
+		if got := UTF8(path); got != want {
+			t.Errorf("UTF8(%q): got %q, want %q", path, got, want)
+		}
+	}
+}
+
+// No part of a diagnostic can do anything to a terminal, and its texts are valid UTF-8.
+func TestDiagnosticIsSafe(t *testing.T) {
+	const bad = "x\x1b[31m\n\xff"
+	d := Diagnostic{Position: Position{File: bad, Line: 1, Column: 2}, Path: bad, Message: bad, Nearest: bad}
+	const safe = `x\x1b[31m\n\xff`
+	if got, want := d.String(), safe+":1:2: "+safe+": "+safe+` (did you mean "`+safe+`"?)`; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := (Position{File: bad}).String(); got != safe {
+		t.Errorf("position: got %q", got)
+	}
+	if got := (Diagnostics{d, d}).Error(); strings.Count(got, "\n") != 1 {
+		t.Errorf("two diagnostics are not two lines: %q", got)
+	}
+	const valid = "x\x1b[31m\n" + `\xff`
+	doc := Parse(bad, []byte("a: 1\na: 2"))
+	broken := Parse(bad, []byte("["))
+	doc.Errorf(doc.Root, "of %s", bad)
+	for _, d := range append(slices.Concat(doc.Errors, broken.Errors), Whole(bad, bad)) {
+		if d.File != valid || !utf8.ValidString(d.Message) {
+			t.Errorf("file %q, message %q", d.File, d.Message)
+		}
+	}
+	if len(doc.Errors) != 2 || len(broken.Errors) != 1 {
+		t.Errorf("got %v, %v", doc.Errors, broken.Errors)
+	}
+}
+
+func TestOpen(t *testing.T) {
+	dir := t.TempDir()
+	path := func(name string) string { return filepath.Join(dir, name) }
+	err := errors.Join(os.WriteFile(path("file"), []byte("x"), 0o600), os.Symlink("file", path("link")), os.Mkdir(path("folder"), 0o700),
+		syscall.Mkfifo(path("pipe"), 0o600), os.Symlink("/dev/null", path("device")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"file": "", "link": "", "folder": "it is no regular file", "pipe": "it is no regular file",
+		"device": "it is no regular file", "missing": "no such file or directory"} {
+		f, info, err := Open(path(name))
+		if want == "" {
+			if data, rerr := io.ReadAll(f); err != nil || rerr != nil || string(data) != "x" || info.Size() != 1 {
+				t.Errorf("%s: %q, %v, %v", name, data, err, rerr)
+			}
+			_ = f.Close()
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), path(name)) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %s", name, err, want)
+		}
+	}
+	for name, want := range map[string]bool{"folder": true, "file": false, "pipe": false, "device": false, "missing": false} {
+		f, err := OpenDir(path(name))
+		if (err == nil) != want {
+			t.Errorf("folder %s: %v", name, err)
+		}
+		if err == nil {
+			if names, err := f.Readdirnames(-1); err != nil || len(names) != 0 {
+				t.Errorf("names %v, %v", names, err)
+			}
+			_ = f.Close()
+		}
+	}
 }
