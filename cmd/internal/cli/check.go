@@ -8,6 +8,7 @@ import (
 
 	"marbles/cmd/internal/catalog"
 	"marbles/cmd/internal/settings"
+	"marbles/cmd/internal/strict"
 )
 
 // checked is `check --json`.
@@ -53,7 +54,7 @@ warnings change no exit code.`,
 				defined += len(cat.Workflows) + len(cat.Schedules) + len(cat.Monitors)
 				if !asJSON {
 					for _, w := range cat.Warnings {
-						fmt.Fprintf(a.Stdout, "%s (warning)\n", w)
+						fmt.Fprintf(a.Stdout, "%s (warning)\n", strict.OneLine(w.String()))
 					}
 				}
 			}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"os"
@@ -54,6 +55,8 @@ type app struct {
 
 // Main runs the command line and returns the exit code.
 func Main(env Env) int {
+	out := &output{to: env.Stdout}
+	env.Stdout = out
 	a := &app{Env: env}
 	a.root = newRoot(a)
 	a.root.SetArgs(env.Args)
@@ -61,6 +64,9 @@ func Main(env Env) int {
 	a.root.SetOut(env.Stdout)
 	a.root.SetErr(env.Stderr)
 	err := a.root.ExecuteContext(context.Background())
+	if err == nil {
+		err = out.err
+	}
 	return a.exit(err)
 }
 
@@ -117,6 +123,9 @@ func (a *app) reader(c *cobra.Command) (*settings.Settings, *state.Root, error) 
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := needState(s); err != nil {
+		return nil, nil, err
+	}
 	root, err := state.OpenReader(s.State)
 	return s, root, err
 }
@@ -131,8 +140,19 @@ func (a *app) writer(s *settings.Settings) (root *state.Root, done func() error,
 		}
 		return root, remove, nil
 	}
+	if err := needState(s); err != nil {
+		return nil, done, err
+	}
 	root, err = state.Open(s.State)
 	return root, done, err
+}
+
+// needState fails where no state root is known; commands that use none do without.
+func needState(s *settings.Settings) error {
+	if s.State != "" {
+		return nil
+	}
+	return &settingsError{errors.New("cannot tell the state root: there is no home directory (give --state)")}
 }
 
 // catalogs reads the definitions of every source, one catalog for each workspace. Readers are exempt from the rule
@@ -161,6 +181,12 @@ func (a *app) here(s *settings.Settings) string {
 // interrupt returns a context that ends with SIGINT or SIGTERM.
 func interrupt(ctx context.Context) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+}
+
+// outliveReaders makes writing to a pipe that nobody reads any more an error, also for stdout and stderr, where it would end
+// the process and leave its runs behind. The signal is caught and not ignored, because children would inherit that.
+func outliveReaders() {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // never read: what does not fit in is dropped
 }
 
 // version is the module's version, as the build recorded it.

@@ -9,6 +9,7 @@ import (
 
 	"marbles/cmd/internal/catalog"
 	"marbles/cmd/internal/service"
+	"marbles/cmd/internal/strict"
 	"marbles/state"
 )
 
@@ -88,6 +89,8 @@ func code(err error) int {
 		return coded.code
 	case errors.As(err, &diags):
 		return exitUsage
+	case errors.Is(err, catalog.ErrSource):
+		return exitUsage
 	case errors.Is(err, state.ErrRoot):
 		return exitState
 	case errors.Is(err, service.ErrSecond):
@@ -106,7 +109,7 @@ func (a *app) exit(err error) int {
 	switch text := err.Error(); {
 	case errors.As(err, &diags):
 		for _, d := range diags {
-			fmt.Fprintln(a.Stderr, d.String())
+			fmt.Fprintln(a.Stderr, strict.OneLine(d.String()))
 		}
 		what := "definitions"
 		if errors.As(err, &settings) {
@@ -114,10 +117,10 @@ func (a *app) exit(err error) int {
 		}
 		fmt.Fprintf(a.Stderr, "marbles: cannot use the %s: %s\n", what, count(len(diags), "error"))
 	case text != "":
-		fmt.Fprintf(a.Stderr, "marbles: %s\n", text)
+		fmt.Fprintf(a.Stderr, "marbles: %s\n", safe(text))
 	}
 	if hint := state.HintOf(err); hint != "" {
-		fmt.Fprintf(a.Stderr, "hint: %s\n", hint)
+		fmt.Fprintf(a.Stderr, "hint: %s\n", strict.OneLine(hint))
 	}
 	return code(err)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"marbles/cmd/internal/strict"
 	"marbles/state"
 )
 
@@ -54,13 +55,13 @@ func newInit(a *app) *cobra.Command {
 			}
 			path := filepath.Join(a.Cwd, ".foundry", "marbles", "marbles.yaml")
 			if a.dryRun {
-				fmt.Fprintf(a.Stdout, "would write %s:\n\n%s", path, text)
+				fmt.Fprintf(a.Stdout, "would write %s:\n\n%s", strict.OneLine(path), text)
 				return nil
 			}
 			if err := writeStarter(path, text); err != nil {
 				return err
 			}
-			fmt.Fprintf(a.Stdout, "wrote %s\n", path)
+			fmt.Fprintf(a.Stdout, "wrote %s\n", strict.OneLine(path))
 			fmt.Fprintln(a.Stderr, "hint: marbles check, marbles list, then marbles run")
 			return nil
 		},

@@ -9,6 +9,7 @@ import (
 
 	"marbles/cmd/internal/catalog"
 	"marbles/cmd/internal/settings"
+	"marbles/cmd/internal/strict"
 	"marbles/scheduler"
 )
 
@@ -178,7 +179,7 @@ func (f nextFlags) cadence(a *app) (scheduler.Cadence, error) {
 		var warnings []string
 		cadence, warnings, err = scheduler.ParseCron(f.cron)
 		for _, w := range warnings {
-			fmt.Fprintf(a.Stderr, "warning: %s\n", w)
+			fmt.Fprintf(a.Stderr, "warning: %s\n", strict.OneLine(w))
 		}
 	case f.at != "":
 		var at scheduler.At

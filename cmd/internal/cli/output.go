@@ -12,11 +12,31 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/term"
+
+	"marbles/cmd/internal/strict"
 )
 
-// printJSON writes one document, two-space indented.
+// output is a command's standard output. It keeps its first error, so that a command whose output is lost fails even
+// where it does not look at each write.
+type output struct {
+	to  io.Writer
+	err error
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	n, err := o.to.Write(b)
+	if err != nil {
+		err = fmt.Errorf("cannot write the output: %w", err)
+	}
+	if o.err == nil {
+		o.err = err
+	}
+	return n, err
+}
+
+// printJSON writes one document, two-space indented. Bytes that are not UTF-8 become U+FFFD.
 func printJSON(w io.Writer, v any) error {
-	data, err := json.Marshal(v, json.Deterministic(true), jsontext.WithIndent("  "))
+	data, err := json.Marshal(v, json.Deterministic(true), jsontext.AllowInvalidUTF8(true), jsontext.WithIndent("  "))
 	if err != nil {
 		return err
 	}
@@ -25,7 +45,7 @@ func printJSON(w io.Writer, v any) error {
 }
 
 // table writes aligned columns; the first row is the head. On a terminal the head is dim, and the columns that hold a
-// state are coloured. Cells must not hold control characters: clean them.
+// state are coloured.
 func (p paint) table(w io.Writer, rows [][]string) error {
 	widths := []int{}
 	for _, row := range rows {
@@ -33,6 +53,8 @@ func (p paint) table(w io.Writer, rows [][]string) error {
 			if i == len(widths) {
 				widths = append(widths, 0)
 			}
+			cell = strict.OneLine(cell)
+			row[i] = cell
 			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
 		}
 	}
@@ -68,7 +90,7 @@ func (p paint) facts(w io.Writer, rows [][]string) error {
 	}
 	var b strings.Builder
 	for _, r := range rows {
-		value := r[1]
+		value := strict.OneLine(r[1])
 		if strings.HasSuffix(r[0], "status") {
 			value = p.status(value)
 		}
@@ -76,6 +98,15 @@ func (p paint) facts(w io.Writer, rows [][]string) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// safe is [strict.OneLine] for a text that may have several lines.
+func safe(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = strict.OneLine(line)
+	}
+	return strings.Join(lines, "\n")
 }
 
 // clean makes foreign text safe for one cell of a terminal: no control characters, at most n runes.
@@ -133,6 +164,9 @@ func took(from, to time.Time) string {
 type paint bool
 
 func (a *app) paint(w io.Writer) paint {
+	if o, ok := w.(*output); ok {
+		w = o.to
+	}
 	f, ok := w.(*os.File)
 	return paint(ok && term.IsTerminal(int(f.Fd())) && a.getenv("NO_COLOR") == "")
 }

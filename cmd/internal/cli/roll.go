@@ -45,6 +45,7 @@ stderr live; the result goes to stdout as JSON.`,
 }
 
 func (a *app) roll(c *cobra.Command, name, inputText string) (err error) {
+	outliveReaders()
 	s, err := a.settings(c, settings.Options{})
 	if err != nil {
 		return err
@@ -113,7 +114,7 @@ func (a *app) rollKey(ctx context.Context, worker *runner.Worker, target service
 	derr := drain(ctx, worker)
 	desk.Wait()
 	if tick.Outcome == state.SlotSkipped {
-		fmt.Fprintf(a.Stderr, "skipped: held by %s\n", tick.Holder)
+		fmt.Fprintf(a.Stderr, "skipped: held by %s\n", safe(tick.Holder))
 		return derr
 	}
 	res, err := tick.Result, errors.Join(tick.Err, derr)

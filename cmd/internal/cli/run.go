@@ -3,9 +3,11 @@ package cli
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -30,6 +32,7 @@ signal cuts that short. SIGHUP reads the definitions again, all or nothing.`,
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, _ []string) (err error) {
+			outliveReaders()
 			s, err := a.settings(c, settings.Options{Service: true})
 			if err != nil {
 				return err
@@ -40,12 +43,18 @@ signal cuts that short. SIGHUP reads the definitions again, all or nothing.`,
 				root, done, err = a.writer(s)
 				return root, err
 			}
-			log := a.log(s)
+			stop, kill, reload, release := signals()
+			defer release()
+			background := newAsyncLog(a.log(s).Handler())
+			defer func() {
+				if !background.close(time.Second) {
+					a.Stderr = io.Discard // whoever should read it has stalled: nothing more can be said
+				}
+			}()
+			log := background.logger()
 			if a.dryRun {
 				log.Warn("dry run: nothing is written under the state root, but commands are executed")
 			}
-			stop, kill, reload, release := signals()
-			defer release()
 			err = service.Run(context.Background(), service.Options{
 				Settings: s, Cwd: a.Cwd, Open: open, Env: a.Env.Env, DryRun: a.dryRun, Log: log,
 				Stop: stop, Kill: kill, Reload: reload,

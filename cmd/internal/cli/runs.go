@@ -113,7 +113,7 @@ func (a *app) runs(c *cobra.Command, f runsFlags) error {
 		return printJSON(a.Stdout, page)
 	}
 	for _, d := range page.Damaged {
-		fmt.Fprintf(a.Stderr, "damaged: %s\n", d)
+		fmt.Fprintf(a.Stderr, "damaged: %s\n", safe(d))
 	}
 	if len(page.Runs) == 0 {
 		fmt.Fprintln(a.Stdout, "no runs")

@@ -6,9 +6,9 @@ import (
 	"io/fs"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spf13/cobra"
 
 	"marbles/state"
@@ -29,7 +29,7 @@ type shownKey struct {
 	Key     string            `json:"key"`
 	History *state.KeyRecord  `json:"history"`
 	Holder  string            `json:"holder,omitempty"`
-	Pending jsontext.Value    `json:"pending,omitempty"`
+	Pending string            `json:"pending,omitempty"`
 	Slots   []state.SlotEntry `json:"slots"` // the newest 20, oldest first
 }
 
@@ -147,6 +147,9 @@ func findKey(root *state.Root, key string) ([]foundKey, error) {
 	var found []foundKey
 	for _, ws := range workspaces {
 		rec, err := ws.Key(key)
+		if errors.Is(err, syscall.ENAMETOOLONG) {
+			return nil, nil // no key is called that
+		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
@@ -171,7 +174,7 @@ func (a *app) showKeys(keys []foundKey, asJSON bool) error {
 				return err
 			}
 			if m != nil && m.Pending != nil {
-				s.Pending = jsontext.Value(fmt.Sprintf("%q", m.Pending.Workflow))
+				s.Pending = m.Pending.Workflow
 			}
 		}
 		shown = append(shown, s)
@@ -199,7 +202,7 @@ func (s shownKey) print(a *app) error {
 		{"key", s.Key}, {"kind", h.Kind}, {"label", clean(h.Label, 200)}, {"project", clean(s.Project, 300)},
 		{"last status", h.LastStatus}, {"last start", clock(h.LastStart.Time)},
 		{"last finish", clock(h.LastFinish.Time)}, {"last slot", clock(h.Slot.Time)}, {"next due", clock(h.NextDue.Time)},
-		{"last run", h.Run}, {"last error", clean(h.LastError, 500)}, {"pending launch", string(s.Pending)},
+		{"last run", h.Run}, {"last error", clean(h.LastError, 500)}, {"pending launch", clean(s.Pending, 200)},
 	}
 	if h.Failures > 0 {
 		rows = append(rows, []string{"failures", fmt.Sprintf("%d in a row", h.Failures)})

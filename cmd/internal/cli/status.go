@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"marbles/cmd/internal/strict"
 	"marbles/state"
 )
 
@@ -178,7 +179,7 @@ func (r statusReport) print(a *app) error {
 		fmt.Fprintf(w, "damaged: %s\n", clean(d, 500))
 	}
 	if len(r.Workspaces) == 0 {
-		_, err := fmt.Fprintf(w, "no workspaces under %s\n", r.Root)
+		_, err := fmt.Fprintf(w, "no workspaces under %s\n", strict.OneLine(r.Root))
 		return err
 	}
 	for i, ws := range r.Workspaces {

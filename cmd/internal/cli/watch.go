@@ -45,6 +45,9 @@ func (a *app) watch(c *cobra.Command, text string, asJSON bool) error {
 	if ctx.Err() != nil {
 		return &codedError{code: exitRun, err: errSilent}
 	}
+	if w.begun && !w.ended {
+		fmt.Fprintf(a.Stderr, "warning: the output of run %s is incomplete: its journal has no end record\n", id)
+	}
 	return w.verdict()
 }
 
@@ -57,6 +60,7 @@ type watcher struct {
 	ended    bool         // the end record was seen
 	status   state.Status // how it ended: by the end record, else by the run file
 	reason   *state.RunError
+	begun    bool // it has settled by its record, and had begun
 	orphan   bool // its owner is gone and nobody settled it
 }
 
@@ -92,6 +96,7 @@ func (w *watcher) done() (bool, error) {
 	}
 	if f.Run.Status.Settled() {
 		w.status, w.reason = f.Run.Status, f.Run.Error
+		w.begun = f.Run.Timestamps.StartedAt != 0 // else nothing was written
 		return true, nil
 	}
 	if f.Run.Status == state.Running && !f.Owner().Alive() {
@@ -142,7 +147,7 @@ func (w *watcher) line(e state.Entry) error {
 			out.Base64 = e.Text
 		}
 	}
-	data, err := json.Marshal(out)
+	data, err := json.Marshal(out, jsontext.AllowInvalidUTF8(true))
 	if err != nil {
 		return err
 	}

@@ -1,8 +1,11 @@
 package service
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 
 	"marbles/cmd/internal/catalog"
@@ -15,6 +18,13 @@ type armed struct {
 	target   *Target
 	schedule *catalog.Schedule // or
 	monitor  *catalog.Monitor
+}
+
+func (a armed) key() string {
+	if a.schedule != nil {
+		return a.schedule.Key
+	}
+	return a.monitor.Key
 }
 
 // plan is what is in force: every trigger, and whose it is. It is immutable.
@@ -42,11 +52,23 @@ func (p *plan) target(ws *state.Workspace) *Target {
 // A trigger's id is unique over all workspaces. Keys hold no "/".
 func triggerID(ws *state.Workspace, key string) string { return ws.ID() + "/" + key }
 
+// each calls f for every key of a target's catalog with what the loop would be told of it, schedules first.
+func (t *Target) each(f func(a armed, tr scheduler.Trigger, enabled bool)) {
+	for _, s := range t.Catalog.Schedules {
+		tr := scheduler.Trigger{ID: triggerID(t.Workspace, s.Key), Cadence: s.Cadence, Jitter: s.Jitter, CatchUp: s.CatchUp}
+		f(armed{target: t, schedule: s}, tr, s.Enabled)
+	}
+	for _, m := range t.Catalog.Monitors {
+		tr := scheduler.Trigger{ID: triggerID(t.Workspace, m.Key), Cadence: m.Cadence, Jitter: m.Jitter}
+		f(armed{target: t, monitor: m}, tr, m.Enabled)
+	}
+}
+
 // makePlan arms the enabled keys of every target from their histories. A key seen for the first time, or with another
 // cadence, is written down with the present instant, one file per workspace.
 //
 // A damaged history costs only itself: its key counts from the ledger, and its next tick sets the file aside. A key whose
-// history a later marbles wrote is not armed.
+// history cannot be read, or was written by a later marbles, is not armed.
 func makePlan(targets []*Target, now time.Time, local *time.Location, log *slog.Logger) (*plan, []scheduler.Trigger, error) {
 	n := 0
 	for _, t := range targets {
@@ -59,32 +81,12 @@ func makePlan(targets []*Target, now time.Time, local *time.Location, log *slog.
 		if err != nil {
 			return nil, nil, err
 		}
-		for _, s := range t.Catalog.Schedules {
-			if !s.Enabled {
-				continue
+		t.each(func(a armed, tr scheduler.Trigger, enabled bool) {
+			if enabled && h.arm(a.key(), &tr) {
+				p.armed[tr.ID] = a
+				triggers = append(triggers, tr)
 			}
-			id := triggerID(t.Workspace, s.Key)
-			tr, ok := h.trigger(id, s.Key, s.Cadence)
-			if !ok {
-				continue
-			}
-			tr.Jitter, tr.CatchUp = s.Jitter, s.CatchUp
-			p.armed[id] = armed{target: t, schedule: s}
-			triggers = append(triggers, tr)
-		}
-		for _, m := range t.Catalog.Monitors {
-			if !m.Enabled {
-				continue
-			}
-			id := triggerID(t.Workspace, m.Key)
-			tr, ok := h.trigger(id, m.Key, m.Cadence)
-			if !ok {
-				continue
-			}
-			tr.Jitter = m.Jitter
-			p.armed[id] = armed{target: t, monitor: m}
-			triggers = append(triggers, tr)
-		}
+		})
 	}
 	p.triggers = len(triggers)
 	return p, triggers, nil
@@ -96,67 +98,91 @@ type histories struct {
 	now   time.Time
 	local *time.Location
 	log   *slog.Logger
-	known map[string]bool // keys with a record
+	known map[string]bool // keys with a record; nil where that cannot be told
 	since map[string]state.Since
 }
 
 func readHistories(t *Target, now time.Time, local *time.Location, log *slog.Logger) (*histories, error) {
-	h := &histories{ws: t.Workspace, now: now, local: local, log: log, known: map[string]bool{}}
+	h := &histories{ws: t.Workspace, now: now, local: local, log: log}
 	keys, err := t.Workspace.Keys()
 	if err != nil {
-		return nil, err
+		log.Error("histories cannot be listed", "workspace", t.Workspace.ID(), "error", err)
+	} else {
+		h.known = make(map[string]bool, len(keys))
 	}
 	for _, k := range keys {
 		h.known[k] = true
 	}
-	h.since, err = t.Workspace.Since()
+	h.since, err = firstSights(t, now, log)
+	return h, err
+}
+
+// firstSights returns when each key was first seen with its cadence, as far as that was known, and writes down what is
+// new. What cannot be read costs only itself: keys without a history count from now then, and a file that may be
+// whole is not written over.
+func firstSights(t *Target, now time.Time, log *slog.Logger) (map[string]state.Since, error) {
+	ws := t.Workspace
+	old, err := ws.Since()
 	if damaged := (*state.DamagedError)(nil); errors.As(err, &damaged) {
-		to, aside := damaged.SetAside()
-		if aside != nil {
-			return nil, aside
+		var to string
+		log.Warn("record of first sights is damaged: keys without a history count from now", "workspace", ws.ID(), "error", err)
+		if to, err = damaged.SetAside(); err == nil {
+			log.Info("damaged file was set aside", "file", to)
 		}
-		log.Warn("record of first sights is damaged: keys without a history count from now", "error", err, "set_aside", to)
-	} else if err != nil {
-		return nil, err
 	}
-	next := make(map[string]state.Since, len(t.Catalog.Schedules)+len(t.Catalog.Monitors))
+	if err != nil {
+		log.Error("record of first sights cannot be used: keys without a history count from this start", "workspace", ws.ID(), "error", err)
+		return nil, nil
+	}
+	next := make(map[string]state.Since, len(old))
 	changed := false
-	see := func(key string, c scheduler.Cadence) {
-		s := state.Since{Cadence: c.String(), At: state.Stamp{Time: now}}
-		if old, ok := h.since[key]; ok && old.Cadence == s.Cadence {
-			s = old
+	t.each(func(a armed, tr scheduler.Trigger, _ bool) {
+		s := state.Since{Cadence: tr.Cadence.String(), At: state.Stamp{Time: now}}
+		if known, ok := old[a.key()]; ok && known.Cadence == s.Cadence {
+			s = known
 		} else {
 			changed = true
 		}
-		next[key] = s
+		next[a.key()] = s
+	})
+	for _, key := range absent(old, next) {
+		next[key] = old[key]
 	}
-	for _, s := range t.Catalog.Schedules {
-		see(s.Key, s.Cadence)
+	if changed || len(next) != len(old) {
+		return old, ws.WriteSince(next)
 	}
-	for _, m := range t.Catalog.Monitors {
-		see(m.Key, m.Cadence)
-	}
-	if changed || len(next) != len(h.since) {
-		if err := t.Workspace.WriteSince(next); err != nil {
-			return nil, err
-		}
-	}
-	return h, nil
+	return old, nil
 }
 
-// trigger arms one key. For slots the base is the latest of: the slot that was started last, the newest slot the ledger
-// has an end for, and the first sight of this cadence. A history without a slot (the first format, or a key only
+// absent are the keys that are not defined now, newest first. They may come back, as after a mistaken edit, so they are
+// remembered: as many as are defined, and manyAbsent more.
+func absent(old, defined map[string]state.Since) []string {
+	const manyAbsent = 1000
+	var keys []string
+	for key := range old {
+		if _, ok := defined[key]; !ok {
+			keys = append(keys, key)
+		}
+	}
+	slices.SortFunc(keys, func(a, b string) int {
+		return cmp.Or(old[b].At.Compare(old[a].At.Time), strings.Compare(a, b))
+	})
+	return keys[:min(len(keys), len(defined)+manyAbsent)]
+}
+
+// arm says where a key counts from. For slots the base is the latest of: the slot that was started last, the newest slot the
+// ledger has an end for, and the first sight of this cadence. A history without a slot (the first format, or a key only
 // ever rolled by hand) counts from its last finish, and a key that has such a history but was never seen by a
 // service has no first sight of its own.
-func (h *histories) trigger(id, key string, c scheduler.Cadence) (tr scheduler.Trigger, ok bool) {
-	tr = scheduler.Trigger{ID: id, Cadence: c}
+func (h *histories) arm(key string, tr *scheduler.Trigger) (ok bool) {
+	c := tr.Cadence
 	since, seen := h.since[key]
 	if !seen || since.Cadence != c.String() {
 		since.At = state.Stamp{Time: h.now}
 	}
 	tr.Base = since.At.Time
-	if !h.known[key] {
-		return tr, true
+	if h.known != nil && !h.known[key] {
+		return true
 	}
 	rec, err := h.ws.Key(key)
 	if damaged := (*state.DamagedError)(nil); errors.As(err, &damaged) {
@@ -164,16 +190,16 @@ func (h *histories) trigger(id, key string, c scheduler.Cadence) (tr scheduler.T
 		rec = &state.KeyRecord{}
 	} else if err != nil {
 		h.log.Error("history cannot be read, the key will not run", "key", key, "error", err)
-		return tr, false
+		return false
 	}
 	if rec == nil {
-		return tr, true
+		return true
 	}
 	if c.Interval() > 0 {
 		if !rec.LastFinish.IsZero() {
 			tr.Base = rec.LastFinish.Time
 		}
-		return tr, true
+		return true
 	}
 	last := rec.Slot.Time
 	if last.IsZero() {
@@ -186,15 +212,18 @@ func (h *histories) trigger(id, key string, c scheduler.Cadence) (tr scheduler.T
 	tr.Civil, tr.CivilAt = rec.SlotLocal, rec.Slot.Time
 	// Only an overdue key can have ends in the ledger that its record does not know.
 	if s, ok := c.Next(tr.Base, h.local); ok && !s.At.After(h.now) {
-		entries, err := h.ws.Slots(key, 1)
+		// Its lines stand in the order in which slots ended: that of a long run follows those of the newer slots that were
+		// skipped meanwhile.
+		const recent = 50
+		entries, err := h.ws.Slots(key, recent)
 		if err != nil {
 			h.log.Warn("slot ledger cannot be read", "key", key, "error", err)
 		}
-		if len(entries) > 0 {
-			tr.Base = later(tr.Base, entries[0].Slot.Time)
+		for _, e := range entries {
+			tr.Base = later(tr.Base, e.Slot.Time)
 		}
 	}
-	return tr, true
+	return true
 }
 
 // later is the later of two instants. One from the future (the clock was set back) is the loop's to judge.

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -80,6 +81,11 @@ func TestArm(t *testing.T) {
 			&state.KeyRecord{Slot: stamp("2026-11-30T11:00:00Z"), LastFinish: stamp("2026-11-30T11:45:00Z")},
 			[]state.SlotEntry{{Slot: stamp("2026-11-30T11:30:00Z"), Outcome: state.SlotSkipped}, {Slot: stamp("2026-11-30T11:40:00Z"), Outcome: state.SlotSkipped}},
 			at("2026-11-30T11:40:00Z")},
+		{"a long run's line follows those of the slots skipped meanwhile", tenth, &state.Since{Cadence: tenth.String(), At: stamp("2026-11-01T08:00:00Z")},
+			&state.KeyRecord{Slot: stamp("2026-11-30T11:30:00Z"), LastFinish: stamp("2026-11-30T11:55:00Z")},
+			[]state.SlotEntry{{Slot: stamp("2026-11-30T11:40:00Z"), Outcome: state.SlotSkipped}, {Slot: stamp("2026-11-30T11:50:00Z"), Outcome: state.SlotSkipped},
+				{Slot: stamp("2026-11-30T11:30:00Z"), Outcome: state.SlotRan}},
+			at("2026-11-30T11:50:00Z")},
 		{"slots after a crash are due", tenth, &state.Since{Cadence: tenth.String(), At: stamp("2026-11-01T08:00:00Z")},
 			&state.KeyRecord{Slot: stamp("2026-11-30T11:00:00Z"), LastFinish: stamp("2026-11-30T11:58:00Z"), LastStatus: "failed"}, nil, at("2026-11-30T11:00:00Z")},
 		{"an interval counts from its last finish", hourly, &state.Since{Cadence: hourly.String(), At: stamp("2026-11-01T08:00:00Z")},
@@ -218,5 +224,100 @@ func TestArmWithDamagedRecords(t *testing.T) {
 	}
 	if data, err := os.ReadFile(filepath.Join(ws.Dir(), "since.json.damaged")); err != nil || string(data) != "not JSON" {
 		t.Errorf("the damaged file is not set aside: %q, %v", data, err)
+	}
+}
+
+// A definition that is away for a time keeps the instant at which it was first seen.
+func TestFirstSightsOutliveAnAbsence(t *testing.T) {
+	nightly := cron(t, "30 2 * * *")
+	ws := workspace(t)
+	define := func(keys ...string) *Target {
+		target := &Target{Workspace: ws, Catalog: &catalog.Catalog{}}
+		for _, key := range keys {
+			target.Catalog.Schedules = append(target.Catalog.Schedules, &catalog.Schedule{Key: key, Cadence: nightly, Enabled: true})
+		}
+		return target
+	}
+	first := at("2026-11-01T12:00:00Z")
+	bases := map[string]time.Time{}
+	for day, keys := range [][]string{{"a", "b"}, {"a"}, {"a"}, {"a", "b"}} {
+		_, triggers, err := makePlan([]*Target{define(keys...)}, first.AddDate(0, 0, day), time.UTC, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, tr := range triggers {
+			bases[filepath.Base(tr.ID)] = tr.Base
+		}
+	}
+	for _, key := range []string{"a", "b"} {
+		if !bases[key].Equal(first) {
+			t.Errorf("%s counts from %s, want its first sight %s", key, bases[key], first)
+		}
+	}
+	// How many are kept is bounded; the newest are.
+	many := map[string]state.Since{}
+	for i := range 3000 {
+		many[fmt.Sprintf("k%04d", i)] = state.Since{Cadence: nightly.String(), At: state.Stamp{Time: first.Add(time.Duration(i) * time.Second)}}
+	}
+	if err := ws.WriteSince(many); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := firstSights(define("a", "b"), first, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	since, err := ws.Since()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, oldest := since["k1997"]
+	_, newest := since["k1998"]
+	if len(since) != 2+1002 || oldest || !newest {
+		t.Errorf("%d first sights are kept, k1997 %v, k1998 %v; want 1004, and the newest", len(since), oldest, newest)
+	}
+}
+
+// What cannot be read costs only itself.
+func TestArmWithUnreadableRecords(t *testing.T) {
+	nightly := cron(t, "30 2 * * *")
+	now := at("2026-11-30T12:00:00Z")
+	mkdir := func(path string) error { return os.Mkdir(path, 0o700) }
+	tests := []struct {
+		name   string
+		damage func(dir string) error
+		armed  int
+	}{
+		{"since.json of a later version", func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, "since.json"), []byte(`{"version":99}`), 0o600)
+		}, 2},
+		{"since.json is a folder", func(dir string) error { return mkdir(filepath.Join(dir, "since.json")) }, 2},
+		{"a ledger is a folder", func(dir string) error { return mkdir(filepath.Join(dir, "slots", "a.jsonl")) }, 2},
+		{"a history is a folder", func(dir string) error { return mkdir(filepath.Join(dir, "schedules", "a.json")) }, 2},
+		{"histories are no folder", func(dir string) error {
+			path := filepath.Join(dir, "schedules")
+			if err := os.RemoveAll(path); err != nil {
+				return err
+			}
+			return os.WriteFile(path, nil, 0o600)
+		}, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			ws := workspace(t)
+			if err := tt.damage(ws.Dir()); err != nil {
+				t.Fatal(err)
+			}
+			before, _ := os.ReadFile(filepath.Join(ws.Dir(), "since.json"))
+			target := &Target{Workspace: ws, Catalog: &catalog.Catalog{Schedules: []*catalog.Schedule{
+				{Key: "a", Cadence: nightly, Enabled: true},
+				{Key: "b", Cadence: nightly, Enabled: true},
+			}}}
+			_, triggers, err := makePlan([]*Target{target}, now, time.UTC, slog.New(slog.DiscardHandler))
+			if err != nil || len(triggers) != tt.armed {
+				t.Errorf("%d keys are armed, %v; want %d", len(triggers), err, tt.armed)
+			}
+			if after, _ := os.ReadFile(filepath.Join(ws.Dir(), "since.json")); len(before) > 0 && string(after) != string(before) {
+				t.Errorf("since.json of a later version was written over: %s", after)
+			}
+		})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -33,6 +34,9 @@ type Dispatcher struct {
 	Launched func(key string, res runner.Result)
 
 	launches sync.WaitGroup
+
+	mu      sync.Mutex
+	partial map[string]string // guarded by mu: what monitors did not see at their latest look, by trigger id
 }
 
 // Wait waits until every launched run has ended and Launched was told.
@@ -165,9 +169,7 @@ func (d *Dispatcher) poll(ctx context.Context, t Target, m *catalog.Monitor, f F
 	if err != nil {
 		return err
 	}
-	if len(obs.Degraded) > 0 {
-		d.Log.Warn("monitor sees only a part", "key", m.Key, "degraded", obs.Degraded)
-	}
+	d.saw(t, m.Key, obs.Degraded)
 	next := obs.Record
 	if obs.First && m.Silent || !obs.Changed && rec != nil && next != nil {
 		return t.Workspace.WriteMonitor(m.Key, next)
@@ -189,6 +191,25 @@ func (d *Dispatcher) poll(ctx context.Context, t Target, m *catalog.Monitor, f F
 		return nil
 	}
 	return d.deliver(t, m.Key, next)
+}
+
+// saw logs that a monitor sees only a part, when that changes: not at each look.
+func (d *Dispatcher) saw(t Target, key string, degraded []string) {
+	id, text := triggerID(t.Workspace, key), strings.Join(degraded, "\n")
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.partial[id] == text:
+	case text == "":
+		delete(d.partial, id)
+		d.Log.Info("monitor sees everything again", "key", key)
+	default:
+		if d.partial == nil {
+			d.partial = map[string]string{}
+		}
+		d.partial[id] = text
+		d.Log.Warn("monitor sees only a part", "key", key, "degraded", degraded)
+	}
 }
 
 // handle runs the handler on a change and returns the launch that is asked for, if any.

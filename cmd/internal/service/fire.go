@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	"marbles/cmd/internal/catalog"
@@ -105,27 +106,59 @@ type begun struct {
 	file   *state.RunFile
 }
 
-// recover settles what dead processes left in each workspace. What cannot be read costs only itself and is named.
-func (s *service) recover(ctx context.Context, targets []*Target) ([]begun, error) {
+// recover settles what dead processes left in each workspace. What cannot be read costs only itself and is named; a
+// stop ends it early.
+func (s *service) recover(ctx context.Context, targets []*Target) []begun {
+	ctx, cancel := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	defer cancel()
+	watch.Go(func() {
+		select {
+		case <-s.Stop: // comes before Kill
+			cancel()
+		case <-ctx.Done():
+		}
+	})
 	var out []begun
 	for _, t := range targets {
+		log := s.Log.With("workspace", t.Workspace.ID())
 		if swept, err := t.Workspace.Sweep(); err != nil {
-			s.Log.Warn("cannot sweep left-over temporary files", "workspace", t.Workspace.ID(), "error", err)
+			log.Warn("cannot sweep left-over temporary files", "error", err)
 		} else if len(swept) > 0 {
-			s.Log.Info("left-over temporary files were swept", "workspace", t.Workspace.ID(), "files", len(swept))
+			log.Info("left-over temporary files were swept", "files", len(swept))
 		}
 		if err := t.Workspace.RebuildIndex(); err != nil {
-			s.Log.Warn("cannot rebuild the run index, lists will be slower", "workspace", t.Workspace.ID(), "error", err)
+			log.Warn("cannot rebuild the run index, lists will be slower", "error", err)
 		}
 		files, err := s.worker.Recover(ctx, t.Workspace)
-		if err != nil {
-			return nil, err
+		if ctx.Err() != nil {
+			return nil
+		}
+		for _, err := range joined(err) {
+			log.Error("something a dead process left cannot be settled", "error", err)
 		}
 		for _, f := range files {
 			out = append(out, begun{t, f})
 		}
 	}
-	return out, nil
+	return out
+}
+
+// joined are the errors that errors.Join put together, on every level. Other errors that wrap several stay whole.
+func joined(err error) []error {
+	if err == nil {
+		return nil
+	}
+	several, ok := err.(interface{ Unwrap() []error })
+	if !ok || err.Error() != errors.Join(several.Unwrap()...).Error() {
+		return []error{err}
+	}
+	var all []error
+	for _, err := range several.Unwrap() {
+		all = append(all, joined(err)...)
+	}
+	return all
 }
 
 // resume starts, once, the runs that never began, before the loop is armed, so that a slot they stand for is taken

@@ -48,6 +48,7 @@ type service struct {
 	worker  *runner.Worker
 	desk    *Dispatcher
 	notify  *notifier
+	holds   []*hold
 
 	plan  atomic.Pointer[plan]
 	ticks sync.WaitGroup  // every goroutine that handles something due
@@ -69,7 +70,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if s.root, err = o.Open(); err != nil {
 		return err
 	}
-	targets, err := s.claim(catalogs, nil, &cleanup)
+	targets, err := s.claim(catalogs, &cleanup)
 	if err != nil {
 		return err
 	}
@@ -88,10 +89,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	s.looks = looks
 	cleanup.push("looks", func() error { stopLooks(); return nil })
 
-	begun, err := s.recover(ctx, targets)
-	if err != nil {
-		return err
-	}
+	begun := s.recover(ctx, targets)
 	p, triggers, err := makePlan(targets, time.Now(), s.zone.Location(), s.Log)
 	if err != nil {
 		return err
@@ -103,6 +101,10 @@ func Run(ctx context.Context, o Options) (err error) {
 		Log:      o.Log,
 		Zone:     s.zone,
 	})
+	if s.told(ctx) {
+		s.stopping()
+		return nil
+	}
 	s.resume(begun)
 	s.loop.Set(triggers)
 	loopCtx, stopLoop := context.WithCancel(ctx)
@@ -111,15 +113,36 @@ func Run(ctx context.Context, o Options) (err error) {
 	cleanup.push("loop", func() error { stopLoop(); return <-loopDone })
 
 	s.Log.Info("service is ready", "triggers", p.triggers, "workspaces", len(targets), "pid", os.Getpid(), "dry_run", o.DryRun)
-	if p.triggers == 0 {
-		s.Log.Warn("nothing will run: no enabled schedule or monitor is defined", "sources", o.Settings.Sources)
-	}
-	s.serve(ctx)
-	return nil
+	s.warnIdle()
+	return s.serve(ctx)
 }
 
-// serve answers signals and keeps systemd informed until it is told to stop.
-func (s *service) serve(ctx context.Context) {
+// warnIdle says so where nothing is armed.
+func (s *service) warnIdle() {
+	if s.plan.Load().triggers == 0 {
+		s.Log.Warn("nothing will run: no enabled schedule or monitor is defined", "sources", s.Settings.Sources)
+	}
+}
+
+// told reports whether the service was told to stop.
+func (s *service) told(ctx context.Context) bool {
+	select {
+	case <-s.Stop:
+		return true
+	case <-ctx.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+func (s *service) stopping() {
+	s.notify.stopping(s.Settings.Drain + s.Settings.Grace)
+	s.Log.Info("service is stopping", "drain", s.Settings.Drain.String())
+}
+
+// serve answers signals and keeps systemd informed until it is told to stop, or another service has a workspace.
+func (s *service) serve(ctx context.Context) error {
 	s.notify.ready(s.statusLine())
 	// What was read to get here (parsed documents, histories) is garbage now, and with many thousands of keys it is most
 	// of the memory: give it back before the long quiet time.
@@ -131,14 +154,17 @@ func (s *service) serve(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-s.Stop:
-			s.notify.stopping(s.Settings.Drain + s.Settings.Grace)
-			s.Log.Info("service is stopping", "drain", s.Settings.Drain.String())
-			return
+			s.stopping()
+			return nil
 		case <-s.Reload:
 			s.reload()
 		case <-status.C:
+			if err := s.regain(); err != nil {
+				s.stopping()
+				return err
+			}
 			s.notify.status(s.statusLine())
 		case <-watchdog:
 			if s.turned(ctx) {
@@ -190,13 +216,6 @@ func (s *service) statusLine() string {
 	return line
 }
 
-func (a armed) key() string {
-	if a.schedule != nil {
-		return a.schedule.Key
-	}
-	return a.monitor.Key
-}
-
 // drain lets running work finish for the drain time, then cancels it.
 func (s *service) drain() error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.Settings.Drain)
@@ -220,44 +239,6 @@ func (s *service) drain() error {
 	return nil
 }
 
-// claim registers the workspaces of the catalogs and makes this process their only service. A workspace in held is
-// this process's already.
-func (s *service) claim(catalogs []*catalog.Catalog, held *plan, cleanup *cleanups) ([]*Target, error) {
-	var targets []*Target
-	for _, c := range catalogs {
-		ws, err := s.root.Workspace(c.Sources[0].Workspace)
-		if err != nil {
-			return nil, err
-		}
-		if held != nil && held.target(ws) != nil {
-			targets = append(targets, &Target{Workspace: ws, Catalog: c})
-			continue
-		}
-		if held != nil {
-			return nil, fmt.Errorf("cannot serve %s: a further workspace needs a restart", ws.Project())
-		}
-		config := c.Sources[0].Path
-		if err := ws.Register(&config, time.Now()); err != nil {
-			return nil, err
-		}
-		lock, err := ws.LockService()
-		if err != nil {
-			var busy *state.HeldError
-			if errors.As(err, &busy) {
-				return nil, fmt.Errorf("%w: %s is served by %s", ErrSecond, ws.Project(), busy.Holder)
-			}
-			return nil, err
-		}
-		cleanup.push("service lock", lock.Release)
-		if err := ws.WriteHeartbeat(&config, s.started); err != nil {
-			return nil, err
-		}
-		cleanup.push("heartbeat", ws.RemoveHeartbeat)
-		targets = append(targets, &Target{Workspace: ws, Catalog: c})
-	}
-	return targets, nil
-}
-
 // reload reads every definition again: all or nothing. Everything that can fail comes first and touches nothing that is in
 // force; the swap cannot fail. Settings and the list of sources need a restart.
 func (s *service) reload() {
@@ -267,7 +248,7 @@ func (s *service) reload() {
 		if err != nil {
 			return err
 		}
-		targets, err := s.claim(catalogs, s.plan.Load(), nil)
+		targets, err := s.reclaim(catalogs)
 		if err != nil {
 			return err
 		}
@@ -288,6 +269,7 @@ func (s *service) reload() {
 	s.refused = time.Time{}
 	debug.FreeOSMemory()
 	s.Log.Info("definitions were reloaded", "triggers", s.plan.Load().triggers)
+	s.warnIdle()
 	s.notify.ready(s.statusLine())
 }
 
