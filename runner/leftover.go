@@ -1,22 +1,29 @@
 package runner
 
 import (
+	"context"
 	"syscall"
 	"time"
 
 	"marbles/state"
 )
 
-// endRun ends the processes of a run whose owner is gone: SIGTERM, SIGKILL after the grace.
-func (w *Worker) endRun(run string, groups []state.Process) {
+// endRun ends the processes of a run whose owner is gone: SIGTERM, SIGKILL after the grace. Where ctx ends first
+// they go on, and the run must not be settled.
+func (w *Worker) endRun(ctx context.Context, run string, groups []state.Process) error {
 	killAt := time.Now().Add(w.o.Grace)
 	l := &leftover{w: w, run: run, groups: groups, sure: map[int]bool{}}
 	told := map[procID]syscall.Signal{}
 	pause := time.Millisecond
+	wait := time.NewTimer(pause)
+	defer wait.Stop()
 	for {
 		left := l.find()
 		if len(left) == 0 {
-			return
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
 		now, sig := time.Now(), syscall.SIGTERM
 		if !now.Before(killAt) {
@@ -24,13 +31,14 @@ func (w *Worker) endRun(run string, groups []state.Process) {
 		}
 		if now.After(killAt.Add(closeTime)) {
 			w.o.Log.Error("processes of a run cannot be ended", "run_id", run, "processes", names(left))
-			return
+			return nil // there is no more that could be done
 		}
 		for _, p := range left {
 			if told[p.id()] == sig {
 				continue
 			}
-			if told[p.id()] == 0 {
+			const most = 10 // of a crowd, or of one that starts another for each that is ended
+			if told[p.id()] == 0 && len(told) < most {
 				w.o.Log.Warn("process of a dead owner's run is ended", "run_id", run, "process", p.String())
 			}
 			told[p.id()] = sig
@@ -39,7 +47,11 @@ func (w *Worker) endRun(run string, groups []state.Process) {
 				signalProc(p, syscall.SIGCONT)
 			}
 		}
-		time.Sleep(pause)
+		wait.Reset(pause)
+		select {
+		case <-wait.C:
+		case <-ctx.Done():
+		}
 		pause = min(2*pause, 100*time.Millisecond)
 	}
 }

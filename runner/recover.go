@@ -110,7 +110,7 @@ func (w *Worker) recoverRun(ctx context.Context, ws *state.Workspace, f *state.R
 	if ok, err := w.neverBegan(ws, f); ok || err != nil {
 		return f, err
 	}
-	if err := w.settleDead(ws, f); err != nil || !locked {
+	if err := w.settleDead(ctx, ws, f); err != nil || !locked {
 		return nil, err
 	}
 	return nil, w.settleHistory(ws, key, f, nil)
@@ -135,7 +135,7 @@ func (w *Worker) recoverLocks(ctx context.Context, ws *state.Workspace) error {
 		}
 		rec, err := ws.Key(key)
 		if err == nil && rec != nil {
-			_, _, err = w.settleKey(ws, key, rec, nil)
+			_, _, err = w.settleKey(ctx, ws, key, rec, nil)
 		}
 		errs = append(errs, err, lock.Release())
 	}
@@ -192,13 +192,15 @@ func (w *Worker) neverBegan(ws *state.Workspace, f *state.RunFile) (bool, error)
 }
 
 // settleDead settles a run that began and whose owner is gone. Its processes end first.
-func (w *Worker) settleDead(ws *state.Workspace, f *state.RunFile) error {
+func (w *Worker) settleDead(ctx context.Context, ws *state.Workspace, f *state.RunFile) error {
 	tr, err := readTrace(ws, f.Run.ID)
 	if err != nil {
 		w.o.Log.Warn("journal cannot be read", "run_id", f.Run.ID, "error", err)
 	}
 	if f.BootID == "" || f.BootID == w.self.BootID {
-		w.endRun(f.Run.ID, tr.groups)
+		if err := w.endRun(ctx, f.Run.ID, tr.groups); err != nil {
+			return err
+		}
 	}
 	run, now := &f.Run, time.Now()
 	if tr.end != nil && tr.end.Status.Settled() {
@@ -254,7 +256,7 @@ func (w *Worker) endJournal(ws *state.Workspace, f *state.RunFile, step string) 
 //   - Its run began: interrupted.
 //   - Its run never began: the owner died between 3 and 4. The slot is free again, in the record that is returned. The
 //     run is returned too: a tick goes on with it, or settles it and stands for it.
-func (w *Worker) settleKey(ws *state.Workspace, key string, rec *state.KeyRecord, nextDue func(time.Time) time.Time) (
+func (w *Worker) settleKey(ctx context.Context, ws *state.Workspace, key string, rec *state.KeyRecord, nextDue func(time.Time) time.Time) (
 	now *state.KeyRecord, orphan *state.RunFile, err error,
 ) {
 	if rec == nil || rec.Run == "" {
@@ -287,7 +289,7 @@ func (w *Worker) settleKey(ws *state.Workspace, key string, rec *state.KeyRecord
 		if never {
 			return &free, f, nil
 		}
-		if err := w.settleDead(ws, f); err != nil {
+		if err := w.settleDead(ctx, ws, f); err != nil {
 			return nil, nil, err
 		}
 	}

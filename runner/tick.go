@@ -161,7 +161,7 @@ func (t *Ticking) heldBy(held *state.HeldError) TickResult {
 func (t *Ticking) underLock() TickResult {
 	rec, err := t.readRecord()
 	if err == nil {
-		rec, t.orphan, err = t.w.settleKey(t.Workspace, t.Key, rec, t.NextDue)
+		rec, t.orphan, err = t.w.settleKey(t.ctx, t.Workspace, t.Key, rec, t.NextDue)
 	}
 	if err != nil {
 		return t.fail(err)

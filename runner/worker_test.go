@@ -28,13 +28,6 @@ func release(t testing.TB, dir string) {
 	}
 }
 
-func isStatus(ws *state.Workspace, id string, want state.Status) func() bool {
-	return func() bool {
-		f, err := ws.Run(id)
-		return err == nil && f.Run.Status == want
-	}
-}
-
 // Runs beyond the limit wait in the order in which they came, on disk from the start.
 func TestQueue(t *testing.T) {
 	ws, w, dir := newWorkspace(t), newWorker(t, Options{Concurrency: 1}), t.TempDir()

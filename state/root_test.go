@@ -300,7 +300,7 @@ func TestReadingCreatesNothing(t *testing.T) {
 			noError(t, err)
 			_, _, err = w.Unsettled()
 			noError(t, err)
-			if _, err := w.FindRun("x"); !errors.Is(err, ErrUnknownRun) {
+			if _, err := w.FindRun("u"); !errors.Is(err, ErrUnknownRun) {
 				t.Errorf("FindRun: %v", err)
 			}
 			if _, err := w.Run("rn-x"); !errors.Is(err, fs.ErrNotExist) {

@@ -160,6 +160,9 @@ func checkVariable(t *testing.T, s source, d *ast.GenDecl, spec *ast.ValueSpec) 
 			return
 		}
 	}
+	if s.path == "runner/process_linux.go" && spec.Names[0].Name == "orphanList" {
+		return // the kernel keeps one list of orphans for the process, whoever asks for it
+	}
 	if len(spec.Values) == 0 {
 		t.Errorf("%s: the package's variable %s has no value: it is state, which belongs into a struct", s.at(spec), spec.Names[0])
 		return
