@@ -47,6 +47,17 @@ warnings change no exit code.`,
 				return &codedError{code: exitUsage, err: err}
 			}
 			report := checked{Errors: findings(diags), Warnings: []finding{}, Files: []string{}}
+			if len(diags) == 0 { // what may be read, but not be run
+				var refused catalog.Diagnostics
+				if _, err := a.catalogs(s, true); errors.As(err, &refused) {
+					report.Warnings = append(report.Warnings, findings(refused)...)
+					for _, d := range refused {
+						if !asJSON {
+							fmt.Fprintf(a.Stdout, "%s (warning: run and roll refuse it)\n", strict.OneLine(d.String()))
+						}
+					}
+				}
+			}
 			defined := 0
 			for _, cat := range catalogs {
 				report.Warnings = append(report.Warnings, findings(cat.Warnings)...)

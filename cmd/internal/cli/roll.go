@@ -182,6 +182,17 @@ func pick(catalogs []*catalog.Catalog, name string) *catalog.Catalog {
 func unknownName(catalogs []*catalog.Catalog, name string) error {
 	err := usage("no workflow or schedule named %q", name)
 	for _, c := range catalogs {
+		if c.Workflow(name) == nil {
+			continue
+		}
+		for _, s := range c.Schedules {
+			if s.Workflow == name {
+				return state.Hint(usage("%q is a workflow, not a key", name), fmt.Sprintf("a schedule of it has the key %q", s.Key))
+			}
+		}
+		return state.Hint(usage("%q is a workflow, not a key", name), "no schedule runs it: marbles list")
+	}
+	for _, c := range catalogs {
 		if near := c.Nearest(name); near != "" {
 			return state.Hint(err, fmt.Sprintf("did you mean %q? `marbles list` shows all", near))
 		}

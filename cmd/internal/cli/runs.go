@@ -123,7 +123,7 @@ func (a *app) runs(c *cobra.Command, f runsFlags) error {
 		return err
 	}
 	if page.Before != "" {
-		fmt.Fprintf(a.Stderr, "hint: older ones: marbles runs --before %s\n", page.Before)
+		fmt.Fprintf(a.Stderr, "hint: older ones: marbles runs%s --before %s\n", f.repeat(), page.Before)
 	}
 	return nil
 }
@@ -174,7 +174,7 @@ func newRunLine(ws *state.Workspace, r state.RunSummary) runLine {
 }
 
 func printRunLines(w io.Writer, p paint, lines []runLine, project bool) error {
-	rows := [][]string{{"RUN", "WORKFLOW", "STATUS", "STARTED", "TOOK", "KEY", ""}}
+	rows := [][]string{{"RUN", "WORKFLOW", "STATUS", "STARTED", "TOOK", "KEY", "NOTE"}}
 	for _, l := range lines {
 		status := l.Status
 		if l.Orphaned {
@@ -242,4 +242,18 @@ func parseSince(text string) (time.Time, error) {
 		return time.Time{}, usage("cannot read --since %q (want an instant as 2006-01-02T15:04:05Z, or an age as 24h or 7d)", text)
 	}
 	return time.Now().Add(-every.Interval()), nil
+}
+
+// repeat is the flags that select, as they were given.
+func (f runsFlags) repeat() string {
+	var b strings.Builder
+	for _, s := range [][2]string{{"workflow", f.workflow}, {"key", f.key}, {"status", strings.Join(f.status, ",")}, {"since", f.since}} {
+		if s[1] != "" {
+			fmt.Fprintf(&b, " --%s %q", s[0], s[1])
+		}
+	}
+	if f.all {
+		b.WriteString(" --all")
+	}
+	return b.String()
 }

@@ -38,16 +38,24 @@ func newShow(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:               "show <run or key>",
 		Short:             "Show one run, or the history of one key, whole",
+		Long:              "Show one run, or the history of one key, whole: the key of this workspace, or where it has none, of every workspace.",
 		Args:              oneArg("show", "run id or key"),
 		ValidArgsFunction: a.completeRunsAndKeys,
 		RunE: func(c *cobra.Command, args []string) error {
-			_, root, err := a.reader(c)
+			s, root, err := a.reader(c)
 			if err != nil {
 				return err
 			}
 			keys, err := findKey(root, args[0])
 			if err != nil {
 				return err
+			}
+			here := a.here(s)
+			for _, k := range keys {
+				if k.ws.Project() == here {
+					keys = []foundKey{k}
+					break
+				}
 			}
 			if len(keys) > 0 {
 				return a.showKeys(keys, asJSON)

@@ -2,12 +2,15 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"marbles/cmd/internal/catalog"
 	"marbles/cmd/internal/strict"
+	"marbles/scheduler"
 	"marbles/state"
 )
 
@@ -28,6 +31,8 @@ type workspaceStatus struct {
 	Keys     []keyStatus    `json:"keys"`
 	Runs     runsStatus     `json:"runs"`
 	Damaged  []string       `json:"damaged"`
+	// Definitions says what is wrong with the definition files, "" for nothing.
+	Definitions string `json:"definitions,omitempty"`
 }
 
 type serviceStatus struct {
@@ -43,6 +48,7 @@ type keyStatus struct {
 	LastStart  *string `json:"lastStart"`
 	LastFinish *string `json:"lastFinish"`
 	NextDue    *string `json:"nextDue"`
+	Cadence    string  `json:"cadence,omitempty"` // as a service has seen it
 	Failures   int     `json:"failures"`
 	LastError  string  `json:"lastError,omitempty"`
 	Holder     string  `json:"holder,omitempty"`  // who holds the key's lock now
@@ -142,6 +148,7 @@ func readStatus(ws *state.Workspace, here bool) (workspaceStatus, error) {
 	for key, holder := range holders { // known only by its live lock
 		st.Keys = append(st.Keys, keyStatus{Key: key, Holder: holder})
 	}
+	st.addUpcoming(ws, damaged)
 	newest, unsettled, err := ws.Overview(5)
 	if err != nil {
 		return st, err
@@ -157,6 +164,55 @@ func readStatus(ws *state.Workspace, here bool) (workspaceStatus, error) {
 		damaged(err)
 	}
 	return st, nil
+}
+
+// addUpcoming adds what is next: of the keys a service has seen, with a history or not, and that are still defined where the
+// definitions can be read. Broken definitions cost nothing but this.
+func (st *workspaceStatus) addUpcoming(ws *state.Workspace, damaged func(error)) {
+	since, err := ws.Since()
+	if err != nil {
+		damaged(err)
+		return
+	}
+	known := map[string]int{}
+	for i, k := range st.Keys {
+		known[k.Key] = i
+	}
+	next := func(key, kind, label string, c scheduler.Cadence, enabled bool) {
+		seen, ok := since[key]
+		if !ok || !enabled || seen.Cadence != c.String() {
+			return
+		}
+		i, ok := known[key]
+		if !ok {
+			i = len(st.Keys)
+			st.Keys = append(st.Keys, keyStatus{Key: key, Kind: kind, Label: label})
+		}
+		k := &st.Keys[i]
+		k.Cadence = seen.Cadence
+		if c.Interval() > 0 {
+			if k.LastFinish == nil {
+				k.NextDue = instant(seen.At.Add(c.Interval()))
+			}
+		} else if slot, ok := c.Next(time.Now(), scheduler.NewZone("").Location()); ok {
+			k.NextDue = instant(slot.At)
+		}
+	}
+	if st.Config == nil {
+		return
+	}
+	cat, err := catalog.Load([]catalog.Source{{Workspace: ws.Project(), Path: *st.Config}}, catalog.Options{})
+	if err != nil {
+		st.Definitions = "they have errors: marbles check"
+		return
+	}
+	for _, s := range cat.Schedules {
+		next(s.Key, state.KindSchedule, s.Label, s.Cadence, s.Enabled)
+	}
+	for _, m := range cat.Monitors {
+		next(m.Key, state.KindMonitor, m.Label, m.Cadence, m.Enabled)
+	}
+	slices.SortFunc(st.Keys, func(x, y keyStatus) int { return strings.Compare(x.Key, y.Key) })
 }
 
 func (k *keyStatus) fill(ws *state.Workspace, rec *state.KeyRecord, damaged func(error)) {
@@ -206,6 +262,9 @@ func (r statusReport) print(a *app) error {
 		if err := ws.printRuns(a, p); err != nil {
 			return err
 		}
+		if ws.Definitions != "" {
+			fmt.Fprintf(w, "definitions: %s\n", ws.Definitions)
+		}
 		for _, d := range ws.Damaged {
 			fmt.Fprintf(w, "damaged: %s\n", clean(d, 500))
 		}
@@ -218,7 +277,7 @@ func (ws workspaceStatus) printKeys(a *app, p paint) error {
 		_, err := fmt.Fprintln(a.Stdout, "keys: none recorded")
 		return err
 	}
-	rows := [][]string{{"KEY", "KIND", "LAST", "FINISHED", "NEXT", ""}}
+	rows := [][]string{{"KEY", "KIND", "LAST", "FINISHED", "NEXT", "NOTE"}}
 	for _, k := range ws.Keys {
 		last := k.LastStatus
 		if last == "" {

@@ -153,6 +153,8 @@ func TestStillDue(t *testing.T) {
 			&state.RunFile{Run: state.Run{ID: "rn-a"}}, true},
 		{"this slot, claimed by another run", nightly, &state.KeyRecord{Slot: state.Stamp{Time: slot}, Run: "rn-b"},
 			&state.RunFile{Run: state.Run{ID: "rn-a"}}, false},
+		{"an interval's run by hand that never began", hourly, &state.KeyRecord{Run: "rn-b", LastFinish: stamp("2026-11-30T02:10:00Z")},
+			&state.RunFile{Run: state.Run{ID: "rn-b"}}, true},
 		{"an interval after its time", hourly, &state.KeyRecord{LastFinish: stamp("2026-11-30T01:30:00Z")}, nil, true},
 		{"an interval that another process ran meanwhile", hourly, &state.KeyRecord{LastFinish: stamp("2026-11-30T02:10:00Z")}, nil, false},
 		{"an interval's finish from the future says nothing", hourly, &state.KeyRecord{LastFinish: stamp("2026-12-30T02:10:00Z")}, nil, true},

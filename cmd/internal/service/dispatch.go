@@ -143,8 +143,8 @@ func stillDue(c scheduler.Cadence, slot time.Time, rec *state.KeyRecord, queued 
 	if rec == nil {
 		return true
 	}
-	if queued != nil && rec.Run == queued.Run.ID {
-		return true // its own slot, claimed by a process that died before it spawned anything
+	if queued != nil && (rec.Run == queued.Run.ID || slot.IsZero()) {
+		return true // its own slot, claimed by a process that died before it spawned anything; or a person's
 	}
 	if every := c.Interval(); every > 0 {
 		return rec.LastFinish.After(now) || !rec.LastFinish.Add(every).After(slot)
