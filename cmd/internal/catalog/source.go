@@ -30,6 +30,14 @@ type sourceError struct{ err error }
 func (e *sourceError) Error() string   { return strict.OneLine(e.err.Error()) }
 func (e *sourceError) Unwrap() []error { return []error{ErrSource, e.err} }
 
+// Config is Path as records keep it: nil for none.
+func (s Source) Config() *string {
+	if s.Path == "" {
+		return nil
+	}
+	return &s.Path
+}
+
 // Locate resolves a --source value: "" is ./.foundry/marbles of cwd or of its nearest parent that has one, else
 // cwd itself (design §3; spec §1: with no source found the root is the working directory, and the catalog is empty).
 // A folder is its own workspace (one that has a .foundry/marbles keeps its definitions there), a file's folder is its

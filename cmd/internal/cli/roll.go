@@ -73,7 +73,7 @@ func (a *app) roll(c *cobra.Command, name, inputText string) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := ws.Register(&cat.Sources[0].Path, time.Now()); err != nil {
+	if err := ws.Register(cat.Sources[0].Config(), time.Now()); err != nil {
 		return err
 	}
 	log := a.log(s)

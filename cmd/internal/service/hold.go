@@ -14,7 +14,7 @@ import (
 // hold is a workspace that this process alone serves.
 type hold struct {
 	ws     *state.Workspace
-	config string
+	config *string // where its definitions lie; nil for none
 	// locks are every service lock it took, the latest last. One is enough: a state root that was moved away and comes
 	// back brings an older one with it.
 	locks []*state.Lock
@@ -26,7 +26,7 @@ func (h *hold) held() bool { return slices.ContainsFunc(h.locks, (*state.Lock).H
 
 // take registers the workspace and makes this process its only service, or says with ErrSecond who that is.
 func (s *service) take(h *hold) error {
-	if err := h.ws.Register(&h.config, time.Now()); err != nil {
+	if err := h.ws.Register(h.config, time.Now()); err != nil {
 		return err
 	}
 	lock, err := h.ws.LockService()
@@ -40,7 +40,7 @@ func (s *service) take(h *hold) error {
 		return err
 	}
 	h.locks = append(h.locks, lock)
-	if err := h.ws.WriteHeartbeat(&h.config, s.started); err != nil {
+	if err := h.ws.WriteHeartbeat(h.config, s.started); err != nil {
 		s.Log.Error("status will not show this service", "workspace", h.ws.ID(), "error", err)
 		return nil
 	}
@@ -67,7 +67,7 @@ func (s *service) claim(catalogs []*catalog.Catalog, cleanup *cleanups) ([]*Targ
 		if err != nil {
 			return nil, err
 		}
-		h := &hold{ws: ws, config: c.Sources[0].Path}
+		h := &hold{ws: ws, config: c.Sources[0].Config()}
 		if err := s.take(h); err != nil {
 			return nil, err
 		}

@@ -81,7 +81,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		Env:         o.Env,
 	})
 	s.desk = &Dispatcher{Worker: s.worker, Log: o.Log, Local: s.zone.Location, Launched: func(key string, res runner.Result) {
-		report(o.Log.With("key", key), runner.TickResult{Result: res, Err: res.Err()})
+		report(o.Log.With("key", key, "launched", true), runner.TickResult{Result: res, Err: res.Err()})
 	}}
 	cleanup.push("worker", func() error { return s.drain() })
 
