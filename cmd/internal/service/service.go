@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -79,6 +80,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		Grace:       o.Settings.Grace,
 		Log:         o.Log,
 		Env:         o.Env,
+		TempDir:     runtimeDirectory(o.Env),
 	})
 	s.desk = &Dispatcher{Worker: s.worker, Log: o.Log, Local: s.zone.Location, Launched: func(key string, res runner.Result) {
 		report(o.Log.With("key", key, "launched", true), runner.TickResult{Result: res, Err: res.Err()})
@@ -293,4 +295,16 @@ func (s *service) load() ([]*catalog.Catalog, error) {
 		}
 	}
 	return catalog.LoadAll(s.sources, catalog.Options{Running: true, Now: time.Now(), Local: s.zone.Location()})
+}
+
+// runtimeDirectory is the directory in memory that systemd made for the service (RuntimeDirectory=), the first of a list;
+// "" where there is none.
+func runtimeDirectory(env []string) string {
+	for _, e := range env {
+		if list, ok := strings.CutPrefix(e, "RUNTIME_DIRECTORY="); ok {
+			first, _, _ := strings.Cut(list, ":")
+			return first
+		}
+	}
+	return ""
 }
