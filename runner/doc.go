@@ -4,8 +4,9 @@
 //
 //  1. take locks/schedule:<key>; under it settle what a dead owner left, and check that the tick is still due
 //  2. write the run file: queued, then, with a place, open the journal and write running; with a place at once only
-//     the latter
-//  3. write the key's record: slot, lastStart, run; for a run that has to wait, while it waits
+//     the latter. A slot's run that gets its place within a second counts as at once: until then no record names the
+//     slot as started, so that it is due, which says as much as a queued run
+//  3. write the key's record: slot, lastStart, run; for a run that waits longer, while it waits
 //  4. append "spawn" to the journal, start the process, append "process" with its group and start ticks
 //  5. at the end: journal end record, sync; run file; slot ledger; key's record; release the lock
 //

@@ -27,9 +27,14 @@ func (r *Run) main(placed bool) {
 		ok, err := r.await()
 		switch {
 		case ok:
-			err = r.begin(r.ws.WriteRun)
-			if err != nil {
+			write := r.ws.WriteRun
+			if !r.written {
+				write = r.ws.CreateRun
+			}
+			if err = r.begin(write); err != nil {
 				w.freePlace()
+			} else {
+				r.written = true
 			}
 		case err == nil:
 			r.freeTurn()
@@ -37,7 +42,11 @@ func (r *Run) main(placed bool) {
 			return
 		}
 		if err != nil {
-			r.settle(asStopped(err))
+			if r.written {
+				r.settle(asStopped(err))
+			} else {
+				r.refuse(asStopped(err))
+			}
 			r.freeTurn()
 			return
 		}
@@ -74,10 +83,51 @@ func (r *Run) await() (ok bool, err error) {
 			return true, nil
 		}
 	}
+	if r.brief && !r.written {
+		if err := r.waitBriefly(); err != nil {
+			return false, err
+		}
+	}
 	if r.w.awaitPlace(r) {
 		return true, nil
 	}
 	return false, context.Cause(r.ctx)
+}
+
+// queuedAfter is how long a tick's run waits for a place before it is recorded as queued. Until then the slot, which no
+// record names as started, is what a successor finds.
+const queuedAfter = time.Second
+
+// waitBriefly waits for a place for a moment, and then records the run as queued and the key's slot as its own.
+func (r *Run) waitBriefly() error {
+	t := time.NewTimer(queuedAfter)
+	defer t.Stop()
+	select {
+	case <-r.granted:
+		return nil
+	case <-r.ctx.Done():
+		return nil
+	case <-r.w.stop:
+		return nil
+	case <-t.C:
+	}
+	if err := r.ws.CreateRun(r.file); err != nil {
+		if r.w.leaveQueue(r) {
+			r.w.freePlace()
+		}
+		return err
+	}
+	r.written = true
+	r.claimed = r.started() == nil // where this fails it is tried again at the start
+	return nil
+}
+
+// refuse ends a run that is on no record.
+func (r *Run) refuse(why *stopped) {
+	r.result.RunID, r.result.Status, r.result.Error, r.result.Finished = "", state.Failed, &why.err, time.Now()
+	if why.status != "" {
+		r.result.Status = why.status
+	}
 }
 
 // work does the steps; nil is success.

@@ -25,6 +25,8 @@ type Run struct {
 	journal *journal
 	echo    *echo
 	dir     string // private to the run
+	brief   bool   // a tick's: it may wait a moment unrecorded, since its slot is on record as due
+	written bool   // there is a run file
 	claimed bool   // the caller was told that it is about to start
 	fresh   bool   // the id is new: nothing of such a run can be on disk
 	limit   *limit // nil where the workflow has none
@@ -148,7 +150,7 @@ func (w *Worker) Resume(f *state.RunFile, l Launch) (*Run, error) {
 		return fail(err)
 	}
 	r := w.newRun(l, input)
-	r.file = f
+	r.file, r.written, r.brief = f, true, false
 	f.Run.Status = state.Queued
 	f.Run.Timestamps.StartedAt = 0
 	err = r.accept(func(placed bool) error {
@@ -174,6 +176,7 @@ func (w *Worker) newRun(l Launch, input []member) *Run {
 		echo:    &echo{to: l.Echo},
 		limit:   w.limitOf(l.Workspace, l.Workflow),
 		done:    make(chan struct{}),
+		brief:   l.brief,
 	}
 	r.ctx, r.cancel = context.WithCancelCause(context.Background())
 	r.result.RunID = r.id
@@ -217,15 +220,11 @@ func (r *Run) accept(write func(placed bool) error) error {
 	if err == nil && r.wait == nil {
 		placed = w.takePlace(r)
 	}
-	if err == nil {
+	if err == nil && (placed || !r.brief) {
 		err = write(placed)
+		r.written = err == nil
 	}
 	if err == nil {
-		if !placed {
-			// The key's record names a run that waits, too, so that at its start only the run file is left to write:
-			// in a rush many wait at once, and their syncs come together. Where this fails it is tried again then.
-			r.claimed = r.started() == nil
-		}
 		go r.main(placed) // Drain waits for it
 		return nil
 	}

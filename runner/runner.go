@@ -64,6 +64,8 @@ type Launch struct {
 	// Started is called once the run file is written, before any process is spawned: for a run that has to wait, while it
 	// waits; an error ends the run as failed before its start. Ticks write the key's record here.
 	Started func(run string, at time.Time) error
+
+	brief bool // see Run
 }
 
 // LaunchFile is the variable of the handler's file that is read back: in it a handler asks for a launch.

@@ -225,7 +225,9 @@ func (t *Ticking) start(l Launch) (*Run, error) {
 	if err := t.disown(); err != nil {
 		return nil, err
 	}
-	return t.w.Start(t.launch(l))
+	l = t.launch(l)
+	l.brief = !t.Forced && !t.Slot.IsZero() && l.Workflow.Concurrency == 0
+	return t.w.Start(l)
 }
 
 // disown settles the run that never began and that the key's record names, where there is one.

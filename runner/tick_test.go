@@ -544,14 +544,15 @@ func TestClaimFails(t *testing.T) {
 	noLocks(t, ws)
 }
 
-// A tick whose run is still queued when the worker drains leaves its slot to that run, which the next worker starts.
-func TestDrainLeavesSlot(t *testing.T) {
-	ws, dir := newWorkspace(t), t.TempDir()
+// drainWhileQueued drains a worker once a tick's run waits for a place, and what is to be seen of it is.
+func drainWhileQueued(t *testing.T, ws *state.Workspace, seen func(w *Worker) bool) {
+	t.Helper()
+	dir := t.TempDir()
 	w := newWorker(t, Options{Concurrency: 1})
 	blocker := start(t, w, Launch{Workspace: ws, Workflow: hold(dir)})
 	done := make(chan TickResult)
 	go func() { done <- w.Tick(t.Context(), schedule(w, ws, slotTime, shell("job", "true"))) }()
-	eventually(t, "it is queued", func() bool { _, queued := w.Active(); return queued == 1 })
+	eventually(t, "it is queued", func() bool { return seen(w) })
 	drained := make(chan error)
 	go func() { drained <- w.Drain(t.Context()) }()
 	if res := <-done; res.Outcome != "" || !errors.Is(res.Err, ErrDraining) {
@@ -561,6 +562,24 @@ func TestDrainLeavesSlot(t *testing.T) {
 	blocker.Wait()
 	<-drained
 	noLocks(t, ws)
+}
+
+// A tick whose run has waited only briefly for a place when the worker drains leaves its slot due.
+func TestDrainLeavesSlotDue(t *testing.T) {
+	ws := newWorkspace(t)
+	drainWhileQueued(t, ws, func(w *Worker) bool { _, queued := w.Active(); return queued == 1 })
+	if rec, err := ws.Key("k"); rec != nil || err != nil {
+		t.Errorf("got %+v, %v", rec, err)
+	}
+	if list, err := ws.Runs(state.RunQuery{}); err != nil || list.Total != 1 {
+		t.Errorf("%d runs are on record, want the one that ran", list.Total)
+	}
+}
+
+// One that has waited longer leaves it to its run, which the next worker starts.
+func TestDrainLeavesSlotToRun(t *testing.T) {
+	ws := newWorkspace(t)
+	drainWhileQueued(t, ws, func(*Worker) bool { rec, err := ws.Key("k"); return err == nil && rec != nil })
 	rec, err := ws.Key("k")
 	if err != nil || rec == nil || !rec.LastFinish.IsZero() {
 		t.Fatalf("got %+v, %v", rec, err)

@@ -151,9 +151,14 @@ func (w *Worker) awaitPlace(r *Run) (ok bool) {
 	case <-r.ctx.Done():
 	case <-w.stop:
 	}
+	return w.leaveQueue(r)
+}
+
+// leaveQueue takes a run out of the queue, unless it was given a place at this very moment.
+func (w *Worker) leaveQueue(r *Run) (placed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if r.queued == nil { // it was given one at this very moment
+	if r.queued == nil {
 		return true
 	}
 	w.queue.Remove(r.queued)
