@@ -74,13 +74,19 @@ func (e *entry) fireAt(slot int64) int64 { return slot + int64(share(e.id, slot,
 
 // catches says whether the catch-up rule runs for a missed slot.
 func (e *entry) catches(slot, now int64) bool {
-	switch {
-	case e.granted || e.within == 0:
-		return true
-	case e.within == never:
-		return false
-	}
-	return now-slot < int64(e.within)
+	return e.granted || CatchUp{Never: e.within == never, Within: e.within}.catches(time.Duration(now-slot))
+}
+
+// catches says whether the rule runs for a missed slot of an age.
+func (c CatchUp) catches(age time.Duration) bool {
+	return !c.Never && (c.Within <= 0 || age < c.Within)
+}
+
+// Allows says whether a slot may still be started: on time, its share of the jitter taken into account, or by the catch-up
+// rule. The loop judges by the same; this is for a slot that was decided before and not started.
+func (t Trigger) Allows(slot, now time.Time) bool {
+	fire := slot.Add(share(t.ID, slot.UnixNano(), t.Jitter))
+	return now.Sub(fire) <= onTime || t.CatchUp.catches(now.Sub(slot))
 }
 
 // share is a slot's part of the jitter, in [0, jitter): the first eight bytes of SHA-256 over the slot's Unix

@@ -80,7 +80,7 @@ func (a *app) roll(c *cobra.Command, name, inputText string) (err error) {
 	if a.dryRun {
 		log.Warn("dry run: nothing is written under the state root, but commands are executed")
 	}
-	worker := runner.New(runner.Options{Concurrency: s.Concurrency, Grace: s.Grace, Log: log, Env: a.Env.Env})
+	worker := runner.New(runner.Options{Concurrency: s.Concurrency, Grace: service.Grace(s), Log: log, Env: a.Env.Env})
 	ctx, stop := interrupt(c.Context())
 	defer stop()
 	if cat.Schedule(name) == nil && cat.Monitor(name) == nil {

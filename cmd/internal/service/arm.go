@@ -181,10 +181,10 @@ func (h *histories) arm(key string, tr *scheduler.Trigger) (ok bool) {
 		since.At = state.Stamp{Time: h.now}
 	}
 	tr.Base = since.At.Time
-	if h.known != nil && !h.known[key] {
-		return true
+	rec, err := (*state.KeyRecord)(nil), error(nil)
+	if h.known == nil || h.known[key] {
+		rec, err = h.ws.Key(key)
 	}
-	rec, err := h.ws.Key(key)
 	if damaged := (*state.DamagedError)(nil); errors.As(err, &damaged) {
 		h.log.Warn("history is damaged, counting from the slot ledger", "key", key, "error", err)
 		rec = &state.KeyRecord{}
@@ -193,7 +193,7 @@ func (h *histories) arm(key string, tr *scheduler.Trigger) (ok bool) {
 		return false
 	}
 	if rec == nil {
-		return true
+		rec = &state.KeyRecord{}
 	}
 	if c.Interval() > 0 {
 		if !rec.LastFinish.IsZero() {
@@ -202,8 +202,8 @@ func (h *histories) arm(key string, tr *scheduler.Trigger) (ok bool) {
 		return true
 	}
 	last := rec.Slot.Time
-	if last.IsZero() {
-		last = rec.LastFinish.Time
+	if last.IsZero() || rec.Kind == state.KindMonitor { // a look that saw nothing has settled what was due before it
+		last = later(last, rec.LastFinish.Time)
 	}
 	if !seen && !last.IsZero() {
 		tr.Base = last

@@ -166,6 +166,9 @@ func (d *Dispatcher) poll(ctx context.Context, t Target, m *catalog.Monitor, f F
 		looks = f.Looks
 	}
 	obs, err := m.Source.Look(looks, rec, m.Timeout, d.Log.With("key", m.Key))
+	if err != nil && looks.Err() != nil && ctx.Err() == nil {
+		return fmt.Errorf("%w: %w", runner.ErrDraining, err) // the service stops: that is no failure of the source
+	}
 	if err != nil {
 		return err
 	}

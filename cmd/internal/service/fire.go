@@ -3,11 +3,11 @@ package service
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
-	"marbles/cmd/internal/catalog"
 	"marbles/runner"
 	"marbles/scheduler"
 	"marbles/state"
@@ -34,8 +34,16 @@ func (s *service) handle(a armed, due scheduler.Due) {
 	if due.Late {
 		log.Info("catching up", "slot", due.Slot.At, "late", time.Since(due.Slot.At).Round(time.Second).String())
 	}
+	if wait := s.retry.wait(due.ID); wait > 0 {
+		log.Debug("source failed lately, waiting", "wait", wait.String())
+		s.loop.Finished(due.ID, time.Now())
+		return
+	}
 	f := Firing{Due: &due, Live: func(key string) bool { return s.plan.Load().live(ws, key) }}
 	res := s.tick(a, f)
+	if a.monitor != nil {
+		s.retry.ended(due.ID, a.monitor.Cadence.Interval(), res)
+	}
 	s.loop.Finished(due.ID, finished(res, ws, key))
 	report(log, res)
 }
@@ -74,6 +82,11 @@ func (s *service) account(a armed, due scheduler.Due) {
 			Outcome: outcome,
 			Reason:  reason,
 		}
+		// An interval that never ran is missed anew at each start: once is enough.
+		if last, err := a.target.Workspace.Slots(a.key(), 1); err == nil && len(last) > 0 &&
+			last[0].Outcome == outcome && last[0].Slot.Equal(st.Last.Truncate(time.Millisecond)) {
+			return
+		}
 		if st.Count > 1 {
 			e.From, e.Count, e.More = state.Stamp{Time: st.First}, st.Count, st.More
 		}
@@ -87,8 +100,12 @@ func (s *service) account(a armed, due scheduler.Due) {
 
 func report(log *slog.Logger, res runner.TickResult) {
 	switch {
+	case errors.Is(res.Err, runner.ErrDraining):
+		log.Info("left for the next service", "run", res.Result.RunID)
 	case res.Outcome == state.SlotSkipped:
 		log.Warn("tick was skipped", "holder", res.Holder)
+	case res.Result.Status == state.Cancelled:
+		log.Warn("run was cancelled", "run", res.Result.RunID, "error", res.Err)
 	case res.Err != nil && res.Result.RunID != "":
 		log.Error("run failed", "run", res.Result.RunID, "error", res.Err)
 	case res.Err != nil:
@@ -139,10 +156,36 @@ func (s *service) recover(ctx context.Context, targets []*Target) []begun {
 			log.Error("something a dead process left cannot be settled", "error", err)
 		}
 		for _, f := range files {
+			if f.Run.Extensions.Kind == "handler" {
+				if err := s.forget(t.Workspace, f); err != nil {
+					log.Error("cannot settle a run that never began", "run", f.Run.ID, "error", err)
+				}
+				continue
+			}
 			out = append(out, begun{t, f})
 		}
 	}
 	return out
+}
+
+// forget settles a handler's run that never began: what it was to see is not committed, so a poll finds it again. The
+// slot it stood for is due again with that.
+func (s *service) forget(ws *state.Workspace, f *state.RunFile) error {
+	key := f.Run.Extensions.TriggerID
+	lock, err := ws.TryLock("schedule:" + key)
+	if err != nil {
+		return err
+	}
+	defer lock.Release()
+	if err := s.worker.Abandon(ws, f, "its service stopped before it began; the next poll looks again"); err != nil {
+		return err
+	}
+	rec, err := ws.Key(key)
+	if err != nil || rec == nil || rec.Run != f.Run.ID {
+		return err
+	}
+	rec.Slot, rec.SlotLocal = state.Stamp{}, ""
+	return ws.WriteKey(key, rec)
 }
 
 // joined are the errors that errors.Join put together, on every level. Other errors that wrap several stay whole.
@@ -173,14 +216,15 @@ func (s *service) resume(runs []begun) {
 		ext := b.file.Run.Extensions
 		switch {
 		case ext.Kind == "handler":
-			abandon("its service stopped before it began; the next poll looks again")
+			continue // see recover
 		case ext.Trigger == "schedule" || ext.Trigger == "manual" && ext.TriggerID != "":
 			sch := b.target.Catalog.Schedule(ext.TriggerID)
 			if sch == nil || !sch.Enabled {
 				abandon("its schedule is no longer there")
 				continue
 			}
-			if !allowed(sch, ext.Slot.Time, time.Now()) {
+			tr := scheduler.Trigger{ID: triggerID(b.target.Workspace, sch.Key), Jitter: sch.Jitter, CatchUp: sch.CatchUp}
+			if slot := ext.Slot.Time; !slot.IsZero() && !tr.Allows(slot, time.Now()) {
 				abandon("its slot is older than catch_up allows")
 				continue
 			}
@@ -189,8 +233,11 @@ func (s *service) resume(runs []begun) {
 			file := b.file
 			s.ticks.Go(func() {
 				res := s.tick(a, Firing{Queued: file})
-				if res.Outcome == state.SlotSkipped || res.Outcome == "" {
-					abandon("its slot was taken meanwhile: " + res.Holder)
+				switch {
+				case res.Outcome == state.SlotSkipped:
+					abandon("its slot was taken meanwhile by " + res.Holder)
+				case res.Outcome == "" && res.Err == nil:
+					abandon("its slot was started meanwhile")
 				}
 				s.loop.Finished(triggerID(a.target.Workspace, sch.Key), finished(res, a.target.Workspace, sch.Key))
 				report(s.Log.With("key", sch.Key), res)
@@ -212,21 +259,6 @@ func (s *service) resume(runs []begun) {
 	}
 }
 
-// onTime is how late a slot may be and still count as on time (design §6).
-const onTime = time.Minute
-
-// allowed applies catch_up to the slot of a queued run.
-func allowed(s *catalog.Schedule, slot, now time.Time) bool {
-	late := now.Sub(slot)
-	if slot.IsZero() || late <= onTime {
-		return true
-	}
-	if s.CatchUp.Never {
-		return false
-	}
-	return s.CatchUp.Within == 0 || late <= s.CatchUp.Within
-}
-
 // cleanups undo a start, last first.
 type cleanups []struct {
 	name string
@@ -246,7 +278,7 @@ func (c *cleanups) run() error {
 		last := (*c)[len(*c)-1]
 		*c = (*c)[:len(*c)-1]
 		if err := last.undo(); err != nil {
-			errs = append(errs, err)
+			errs = append(errs, fmt.Errorf("cannot stop %s: %w", last.name, err))
 		}
 	}
 	return errors.Join(errs...)

@@ -40,6 +40,13 @@ func (s *service) take(h *hold) error {
 		return err
 	}
 	h.locks = append(h.locks, lock)
+	const most = 2 // an older one than that comes back with no root that was moved away
+	for len(h.locks) > most {
+		if err := h.locks[0].Release(); err != nil {
+			s.Log.Warn("an old service lock cannot be released", "workspace", h.ws.ID(), "error", err)
+		}
+		h.locks = h.locks[1:]
+	}
 	if err := h.ws.WriteHeartbeat(h.config, s.started); err != nil {
 		s.Log.Error("status will not show this service", "workspace", h.ws.ID(), "error", err)
 		return nil

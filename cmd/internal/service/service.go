@@ -43,7 +43,8 @@ type service struct {
 	started time.Time
 	root    *state.Root
 	sources []catalog.Source // as they were found
-	refused time.Time        // when the latest reload failed; zero where it did not
+	retry   backoff
+	refused time.Time // when the latest reload failed; zero where it did not
 	zone    *scheduler.Zone
 	loop    *scheduler.Loop
 	worker  *runner.Worker
@@ -77,7 +78,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	s.worker = runner.New(runner.Options{
 		Concurrency: o.Settings.Concurrency,
-		Grace:       o.Settings.Grace,
+		Grace:       Grace(o.Settings),
 		Log:         o.Log,
 		Env:         o.Env,
 		TempDir:     runtimeDirectory(o.Env),
@@ -307,4 +308,12 @@ func runtimeDirectory(env []string) string {
 		}
 	}
 	return ""
+}
+
+// Grace is the settings' grace as the worker takes it, whose zero value is the default.
+func Grace(s *settings.Settings) time.Duration {
+	if s.Grace == 0 {
+		return -1
+	}
+	return s.Grace
 }
