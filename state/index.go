@@ -23,8 +23,8 @@ import (
 // as in Go where they have to be, crc is the CRC-32C of what stands before it in
 // hex. Every line is one O_APPEND write that is never synced. A line that a crash
 // tore, or that a second writer ran into, fails its checksum and is ignored; then the run
-// is read from its file. The last valid line of an id wins; one with an unsettled
-// status takes the id out again.
+// is read from its file. The last valid line of an id wins; a reader takes one with an
+// unsettled status to take the id out again, but nothing writes such lines yet.
 //
 // A line is appended only after the run file is durable, so the index never knows
 // more than the files do. An id without a file does not exist.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -64,7 +65,11 @@ func once(argv []string) (sample, error) {
 	if !ok {
 		return sample{wall: wall}, nil
 	}
-	return sample{wall, ru.Maxrss * 1024}, nil
+	rss := ru.Maxrss
+	if runtime.GOOS == "linux" { // KiB there, bytes on macOS
+		rss *= 1024
+	}
+	return sample{wall, rss}, nil
 }
 
 func median(s []sample) (time.Duration, int64) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -52,6 +53,11 @@ func skeleton(args []string) error {
 	}
 	close(next)
 	wg.Wait()
+	select {
+	case err := <-errs: // of a run that was handed out last
+		return err
+	default:
+	}
 	fmt.Printf("%.0f\n", float64(*n)/time.Since(start).Seconds())
 	return nil
 }
@@ -83,13 +89,18 @@ func bare(dir, name string) error {
 	}
 	defer j.Close()
 	line := make([]byte, 150)
-	j.Write(line)
-	j.Write(line)
+	for range 2 {
+		if _, err := j.Write(line); err != nil {
+			return err
+		}
+	}
 	if err := spawn(); err != nil {
 		return err
 	}
 	for range 4 {
-		j.Write(line)
+		if _, err := j.Write(line); err != nil {
+			return err
+		}
 	}
 	if err := j.Sync(); err != nil {
 		return err
@@ -101,8 +112,10 @@ func bare(dir, name string) error {
 	if err != nil {
 		return err
 	}
-	s.Write(line)
-	s.Close()
+	_, err = s.Write(line)
+	if err := errors.Join(err, s.Close()); err != nil {
+		return err
+	}
 	for _, d := range []string{"runs", "schedules"} {
 		if err := durable(filepath.Join(dir, d), name, record); err != nil {
 			return err
@@ -125,9 +138,9 @@ func spawn() error {
 	if err := c.Start(); err != nil {
 		return err
 	}
-	io.Copy(io.Discard, out)
-	io.Copy(io.Discard, errp)
-	return c.Wait()
+	_, err = io.Copy(io.Discard, out)
+	_, errs := io.Copy(io.Discard, errp)
+	return errors.Join(err, errs, c.Wait())
 }
 
 func durable(dir, name string, data []byte) error {
@@ -136,11 +149,10 @@ func durable(dir, name string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	f.Write(data)
-	if err := f.Sync(); err != nil {
+	_, err = f.Write(data)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	f.Close()
 	if err := os.Rename(tmp, filepath.Join(dir, name)); err != nil {
 		return err
 	}

@@ -324,6 +324,29 @@ func TestRunningAsRoot(t *testing.T) {
 	}
 }
 
+// Whoever may write the folder of a single file can put another in its place.
+func TestRunningAFileAsRoot(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root refuses such folders")
+	}
+	s := write(t, map[string]string{"a.yaml": "workflows: {a: {run: x}}"})
+	dir := s.Path
+	s.Path = filepath.Join(dir, "a.yaml")
+	if _, err := Load([]Source{s}, Options{Running: true}); err != nil {
+		t.Errorf("a folder of root's own: %v", err)
+	}
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load([]Source{s}, Options{}); err != nil {
+		t.Errorf("looking: %v", err)
+	}
+	_, err := Load([]Source{s}, Options{Running: true})
+	if want := "has mode 0777, and root acts only on what nobody else may write (chmod go-w " + dir + ")"; err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("got %v, want …%s", err, want)
+	}
+}
+
 func TestLocate(t *testing.T) {
 	s := write(t, map[string]string{
 		"p/.foundry/marbles/a.yaml": "", "p/.foundry/marbles/sub/b.yaml": "", "p/in/side/x": "", "q/jobs/c.yaml": "",

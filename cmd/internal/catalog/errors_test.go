@@ -205,6 +205,7 @@ func TestLoadErrors(t *testing.T) {
 - {watch: a, do: {run: x, nme: y}, baseline: loud, timeout: 5}
 - {watch: a, do: 5, run: idle}
 - x
+- {watch: "ftp://u:p@x/y", do: x}
 `, want: []string{
 			"a.yaml:3:3: monitors[0]: give watch, a glob or an http or https URL",
 			"a.yaml:4:3: monitors[1]: give at least one of do and start",
@@ -221,7 +222,8 @@ func TestLoadErrors(t *testing.T) {
 			"a.yaml:11:61: monitors[8].timeout: want a duration such as 30s, 10m, 6h or 1d, got the number 5",
 			"a.yaml:12:18: monitors[9].do: want a command: a text for the shell, or a list of texts, got the number 5; quote it",
 			`a.yaml:12:21: monitors[9].run: unknown key "run"`,
-			`a.yaml:13:3: monitors[10]: want a monitor: a mapping with watch and at least one of do and start, got the text "x"`}},
+			`a.yaml:13:3: monitors[10]: want a monitor: a mapping with watch and at least one of do and start, got the text "x"`,
+			"a.yaml:14:11: monitors[11].watch: only http and https URLs are watched"}},
 		{name: "aliases are followed", text: "workflows: {a: &w {run: x}, b: *w}\nschedules:\n- &s {run: &n a, every: &e 1m}\n- {run: *n, every: *e, key: b}\n- *s\n"},
 	}
 	for _, tt := range tests {

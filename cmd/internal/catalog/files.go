@@ -36,9 +36,24 @@ func (l *lister) list(s Source) {
 	case info.IsDir():
 		l.walk(s, s.Path)
 	case info.Mode().IsRegular():
+		l.trustFolder(s, filepath.Dir(s.Path))
 		l.files = append(l.files, s.Path)
 	default:
 		l.fail(s, s.Path, errors.New("it is neither a folder nor a file"))
+	}
+}
+
+// trustFolder checks the folder of a file that is a source by itself: who may write the folder can put another file in
+// its place.
+func (l *lister) trustFolder(s Source, dir string) {
+	if l.euid != 0 {
+		return
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		l.fail(s, dir, err)
+	} else if untrusted := strict.Trust(dir, info, l.euid); untrusted != nil {
+		l.errors = append(l.errors, strict.Whole(display(s, dir), untrusted.Error()))
 	}
 }
 

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"regexp"
 	"strings"
 	"time"
 
@@ -229,6 +230,9 @@ func (d *decoder) launchInput(n *strict.Node, start bool) jsontext.Value {
 	return d.input(n)
 }
 
+// isURL tells a URL of any scheme from a glob.
+var isURL = regexp.MustCompile(`^[a-z][a-z0-9+.-]*://`)
+
 // watch reads a monitor's source.
 func (d *decoder) watch(m *Monitor, n, watch, exclude *strict.Node) {
 	if watch == nil {
@@ -261,6 +265,10 @@ func (d *decoder) watch(m *Monitor, n, watch, exclude *strict.Node) {
 		if m.Source, err = monitor.NewHTTP(text, monitor.HTTPOptions{}); err != nil {
 			d.Errorf(watch, "%v", err)
 		}
+		return
+	}
+	if isURL.MatchString(text) {
+		d.Errorf(watch, "only http and https URLs are watched")
 		return
 	}
 	if m.Source, err = monitor.NewFiles(d.workspace, text, patterns); err == nil {

@@ -88,6 +88,8 @@ in plain files. "marbles run" (or "marbles" alone) is the service; "marbles roll
 	root.SetVersionTemplate("marbles {{.Version}}\n")
 	settings.AddFlags(root.PersistentFlags())
 	root.PersistentFlags().BoolVar(&a.dryRun, "dry-run", false, "write nothing under the state root or the artifact root (run and roll still execute commands)")
+	completeFlag(root, "log-level", fixed("debug", "info", "warn", "error"))
+	completeFlag(root, "log-format", fixed("auto", "journal", "text", "json"))
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usageError(c, err)
 	})

@@ -39,6 +39,17 @@ func newCompletion(a *app) *cobra.Command {
 	}
 }
 
+// completeFlag completes the values of a flag that the command has.
+func completeFlag(c *cobra.Command, flag string, with completer) {
+	if err := c.RegisterFlagCompletionFunc(flag, with); err != nil {
+		panic(err) // there is no such flag
+	}
+}
+
+func fixed(values ...string) completer {
+	return cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
+}
+
 type completer = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective)
 
 // completeNames completes keys, and workflows too where asked. Broken definitions complete to nothing.
@@ -53,16 +64,25 @@ func (a *app) completeNames(workflows bool) completer {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		var names []string
+		offered := map[string]bool{}
+		offer := func(name, what string) {
+			if !offered[name] { // a workflow may be called like a key, which goes first
+				offered[name] = true
+				names = append(names, name+"\t"+what)
+			}
+		}
 		for _, cat := range catalogs {
 			for _, sch := range cat.Schedules {
-				names = append(names, sch.Key+"\t"+sch.Cadence.String())
+				offer(sch.Key, sch.Cadence.String())
 			}
 			for _, m := range cat.Monitors {
-				names = append(names, m.Key+"\t"+m.Source.String())
+				offer(m.Key, m.Source.String())
 			}
+		}
+		for _, cat := range catalogs {
 			for _, w := range cat.Workflows {
 				if workflows {
-					names = append(names, w.Name+"\t"+w.Describe)
+					offer(w.Name, w.Describe)
 				}
 			}
 		}
@@ -76,7 +96,7 @@ func (a *app) completeRuns(c *cobra.Command, args []string, prefix string) ([]st
 	if err != nil || len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	workspaces, err := root.Workspaces()
+	workspaces, _, err := root.Survey() // a list of proposals has no place for damage
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

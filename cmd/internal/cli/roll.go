@@ -53,7 +53,7 @@ func (a *app) roll(c *cobra.Command, name, inputText string) (err error) {
 	var input jsontext.Value
 	if c.Flags().Changed("input") {
 		if input, err = runner.MergeInput(nil, jsontext.Value(inputText)); err != nil {
-			return usage("cannot read --input: %w", err)
+			return inputError(err)
 		}
 	}
 	catalogs, err := a.catalogs(s, true)
@@ -88,6 +88,15 @@ func (a *app) roll(c *cobra.Command, name, inputText string) (err error) {
 		return a.rolled(res, errors.Join(err, drain(ctx, worker)))
 	}
 	return a.rollKey(ctx, worker, service.Target{Workspace: ws, Catalog: cat}, log, name, input)
+}
+
+// inputError is what is wrong with the text of --input.
+func inputError(err error) error {
+	parse := errors.Unwrap(err) // without the runner's own "cannot read"
+	if parse == nil {
+		return usage("cannot read --input: %w", err)
+	}
+	return usage(`cannot read --input: want a JSON object, as in '{"from":"me"}': %w`, parse)
 }
 
 // rollKey does one tick of a key. What a monitor launches is this process's to carry to its end.

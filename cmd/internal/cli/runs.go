@@ -35,7 +35,7 @@ type runPage struct {
 	Runs    []runLine `json:"runs"`
 	Total   int       `json:"total"`
 	Before  string    `json:"before"`
-	Damaged []string  `json:"damaged"`
+	Damaged []string  `json:"damaged"` // runs, and workspaces, that cannot be told
 }
 
 type runsFlags struct {
@@ -65,6 +65,8 @@ workspace under the state root.`,
 	c.Flags().StringVar(&f.since, "since", "", "only runs created since: an `instant` or an age, as 24h or 7d")
 	c.Flags().BoolVarP(&f.all, "all", "a", false, "runs of every workspace")
 	jsonFlag(c, &f.json)
+	completeFlag(c, "status", fixed("queued", "running", "suspended", "complete", "failed", "cancelled"))
+	completeFlag(c, "key", a.completeNames(false))
 	return c
 }
 
@@ -77,28 +79,32 @@ func (a *app) runs(c *cobra.Command, f runsFlags) error {
 	if err != nil {
 		return err
 	}
-	workspaces, err := root.Workspaces()
+	workspaces, damaged, err := root.Survey()
 	if err != nil {
 		return err
 	}
 	if here := a.here(s); !f.all {
 		for _, ws := range workspaces {
 			if ws.Project() == here {
-				workspaces = []*state.Workspace{ws}
+				workspaces, damaged = []*state.Workspace{ws}, nil
 				break
 			}
 		}
 	}
 	if q.Before != "" {
-		if _, q.Before, err = findRun(root, q.Before); err != nil {
+		if _, q.Before, err = a.findRun(root, q.Before); err != nil {
 			return err
 		}
 	}
 	page := runPage{Runs: []runLine{}, Damaged: []string{}}
+	for _, err := range damaged {
+		page.Damaged = append(page.Damaged, err.Error())
+	}
 	for _, ws := range workspaces {
 		list, err := ws.Runs(q)
 		if err != nil {
-			return err
+			page.Damaged = append(page.Damaged, err.Error())
+			continue
 		}
 		page.Total += list.Total
 		for _, r := range list.Runs {
@@ -112,9 +118,7 @@ func (a *app) runs(c *cobra.Command, f runsFlags) error {
 	if f.json {
 		return printJSON(a.Stdout, page)
 	}
-	for _, d := range page.Damaged {
-		fmt.Fprintf(a.Stderr, "damaged: %s\n", safe(d))
-	}
+	a.warnDamaged(page.Damaged)
 	if len(page.Runs) == 0 {
 		fmt.Fprintln(a.Stdout, "no runs")
 		return nil
@@ -206,28 +210,43 @@ func tookText(l runLine) string {
 	return took(from, to)
 }
 
-// findRun looks a run up in every workspace by its id, or a unique prefix or suffix.
-func findRun(root *state.Root, text string) (*state.Workspace, string, error) {
-	workspaces, err := root.Workspaces()
+// warnDamaged names on stderr what could not be read.
+func (a *app) warnDamaged(damaged []string) {
+	for _, d := range damaged {
+		fmt.Fprintf(a.Stderr, "damaged: %s\n", safe(d))
+	}
+}
+
+// findRun looks a run up in every workspace by its id, or a unique prefix or suffix. Where none has it, the workspaces
+// that cannot be told are named, because it may be in one of them.
+func (a *app) findRun(root *state.Root, text string) (*state.Workspace, string, error) {
+	workspaces, errs, err := root.Survey()
 	if err != nil {
 		return nil, "", err
+	}
+	var damaged []string
+	for _, err := range errs {
+		damaged = append(damaged, err.Error())
 	}
 	var found *state.Workspace
 	var id string
 	for _, ws := range workspaces {
 		match, err := ws.FindRun(text)
-		if errors.Is(err, state.ErrUnknownRun) {
+		switch {
+		case errors.Is(err, state.ErrUnknownRun):
 			continue
-		}
-		if err != nil {
+		case errors.Is(err, state.ErrAmbiguousRun):
 			return nil, "", &codedError{code: exitUsage, err: err}
-		}
-		if found != nil {
+		case err != nil:
+			damaged = append(damaged, err.Error())
+			continue
+		case found != nil:
 			return nil, "", usage("run id %q is ambiguous: %s, %s", text, id, match)
 		}
 		found, id = ws, match
 	}
 	if found == nil {
+		a.warnDamaged(damaged)
 		return nil, "", unknownRun(text, fs.ErrNotExist)
 	}
 	return found, id, nil

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spf13/cobra"
 
 	"marbles/state"
@@ -46,10 +47,7 @@ func newShow(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			keys, err := findKey(root, args[0])
-			if err != nil {
-				return err
-			}
+			keys, unread := a.findKey(root, args[0])
 			here := a.here(s)
 			for _, k := range keys {
 				if k.ws.Project() == here {
@@ -60,7 +58,10 @@ func newShow(a *app) *cobra.Command {
 			if len(keys) > 0 {
 				return a.showKeys(keys, asJSON)
 			}
-			ws, id, err := findRun(root, args[0])
+			ws, id, err := a.findRun(root, args[0])
+			if err != nil && unread != nil {
+				return unread // it may well be that key
+			}
 			if err != nil {
 				return err
 			}
@@ -94,8 +95,8 @@ func (a *app) showRun(ws *state.Workspace, id string, asJSON bool) error {
 		{"project", clean(ws.Project(), 300)}, {"trigger", f.Run.Extensions.Trigger},
 		{"key", sum.Key}, {"slot", clock(f.Run.Extensions.Slot.Time)},
 		{"created", clock(sum.Created)}, {"started", clock(sum.Started)}, {"ended", clock(sum.Ended)},
-		{"took", took(sum.Started, sum.Ended)}, {"input", clean(string(f.Run.Input), 500)},
-		{"result", clean(string(f.Run.Output), 500)}, {"pid", fmt.Sprint(f.PID)},
+		{"took", took(sum.Started, sum.Ended)}, {"input", clean(compact(f.Run.Input), 500)},
+		{"result", clean(compact(f.Run.Output), 500)}, {"pid", fmt.Sprint(f.PID)},
 		{"file", clean(shown.File, 500)}, {"journal", clean(shown.Journal, 500)},
 	}
 	if f.Run.Error != nil {
@@ -111,10 +112,26 @@ func (a *app) showRun(ws *state.Workspace, id string, asJSON bool) error {
 	return printSteps(a, f.Steps)
 }
 
+// compact is a JSON value in one line, without the indentation that its record gives it.
+func compact(v jsontext.Value) string {
+	v = v.Clone()
+	_ = v.Compact(jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true)) // else it stays as it is
+	return string(v)
+}
+
 func printSteps(a *app, steps []state.StepRecord) error {
 	rows := [][]string{{"STEP", "STATUS", "TOOK", "CPU", "MEMORY", ""}}
 	for _, s := range steps {
-		note := ""
+		cpu, memory, note := "-", "-", ""
+		if ms := s.UserMS + s.SystemMS; ms > 0 {
+			cpu = (time.Duration(ms) * time.Millisecond).String()
+		}
+		if s.MaxRSS > 0 {
+			memory = fmt.Sprintf("%.1f MiB", float64(s.MaxRSS)/(1<<20))
+			if cpu == "-" { // it was measured, and is less than a millisecond
+				cpu = "0s"
+			}
+		}
 		if s.Error != nil {
 			note = clean(s.Error.Message, 100)
 		}
@@ -123,7 +140,7 @@ func printSteps(a *app, steps []state.StepRecord) error {
 		}
 		rows = append(rows, []string{
 			clean(s.Name, 40), string(s.Status), took(millis(s.StartedAt), millis(s.FinishedAt)),
-			(time.Duration(s.UserMS+s.SystemMS) * time.Millisecond).String(), fmt.Sprintf("%.1f MiB", float64(s.MaxRSS)/(1<<20)), note,
+			cpu, memory, note,
 		})
 	}
 	return a.paint(a.Stdout).table(a.Stdout, rows)
@@ -143,27 +160,36 @@ type foundKey struct {
 	rec *state.KeyRecord
 }
 
-// findKey finds the workspaces that have a history of a key.
-func findKey(root *state.Root, key string) ([]foundKey, error) {
+// findKey finds the workspaces that have a history of a key. A history that cannot be read costs only itself where
+// another workspace has one.
+func (a *app) findKey(root *state.Root, key string) ([]foundKey, error) {
 	if state.PlainName("key", key) != nil {
 		return nil, nil
 	}
-	workspaces, err := root.Workspaces()
+	workspaces, _, err := root.Survey() // where nothing is found, findRun names the damaged ones
 	if err != nil {
 		return nil, err
 	}
 	var found []foundKey
+	var errs []error
 	for _, ws := range workspaces {
 		rec, err := ws.Key(key)
 		if errors.Is(err, syscall.ENAMETOOLONG) {
 			return nil, nil // no key is called that
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
+			errs = append(errs, err)
+			continue
 		}
 		if rec != nil {
 			found = append(found, foundKey{ws, key, rec})
 		}
+	}
+	if len(found) == 0 {
+		return nil, errors.Join(errs...)
+	}
+	for _, err := range errs {
+		a.warnDamaged([]string{err.Error()})
 	}
 	return found, nil
 }

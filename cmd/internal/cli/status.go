@@ -83,11 +83,7 @@ func newStatus(a *app) *cobra.Command {
 				report.Damaged = append(report.Damaged, err.Error())
 			}
 			for _, ws := range workspaces {
-				st, err := readStatus(ws, ws.Project() == here)
-				if err != nil {
-					return err
-				}
-				report.Workspaces = append(report.Workspaces, st)
+				report.Workspaces = append(report.Workspaces, readStatus(ws, ws.Project() == here))
 			}
 			if asJSON {
 				return printJSON(a.Stdout, report)
@@ -100,7 +96,7 @@ func newStatus(a *app) *cobra.Command {
 }
 
 // readStatus reads one workspace. What is damaged is named and costs only itself.
-func readStatus(ws *state.Workspace, here bool) (workspaceStatus, error) {
+func readStatus(ws *state.Workspace, here bool) workspaceStatus {
 	st := workspaceStatus{
 		ID: ws.ID(), Project: ws.Project(), Here: here,
 		Keys: []keyStatus{}, Damaged: []string{},
@@ -117,6 +113,29 @@ func readStatus(ws *state.Workspace, here bool) (workspaceStatus, error) {
 	} else if hb != nil && hb.Owner().Alive() {
 		st.Service = &serviceStatus{hb.PID, instant(hb.StartedAt.Time)}
 	}
+	st.addKeys(ws, damaged)
+	st.addUpcoming(ws, damaged)
+	slices.SortFunc(st.Keys, func(x, y keyStatus) int { return strings.Compare(x.Key, y.Key) })
+	newest, unsettled, err := ws.Overview(5)
+	if err != nil {
+		damaged(err)
+		return st
+	}
+	st.Runs.Total = newest.Total
+	for _, r := range newest.Runs {
+		st.Runs.Newest = append(st.Runs.Newest, newRunLine(ws, r))
+	}
+	for _, r := range unsettled.Runs {
+		st.Runs.Unsettled = append(st.Runs.Unsettled, newRunLine(ws, r))
+	}
+	for _, err := range unsettled.Damaged {
+		damaged(err)
+	}
+	return st
+}
+
+// addKeys adds the keys that have a history, or a live lock.
+func (st *workspaceStatus) addKeys(ws *state.Workspace, damaged func(error)) {
 	holders := map[string]string{}
 	locks, err := ws.Locks()
 	if err != nil {
@@ -129,7 +148,7 @@ func readStatus(ws *state.Workspace, here bool) (workspaceStatus, error) {
 	}
 	keys, err := ws.Keys()
 	if err != nil {
-		return st, err
+		damaged(err)
 	}
 	for _, key := range keys {
 		k := keyStatus{Key: key, Holder: holders[key]}
@@ -148,22 +167,6 @@ func readStatus(ws *state.Workspace, here bool) (workspaceStatus, error) {
 	for key, holder := range holders { // known only by its live lock
 		st.Keys = append(st.Keys, keyStatus{Key: key, Holder: holder})
 	}
-	st.addUpcoming(ws, damaged)
-	newest, unsettled, err := ws.Overview(5)
-	if err != nil {
-		return st, err
-	}
-	st.Runs.Total = newest.Total
-	for _, r := range newest.Runs {
-		st.Runs.Newest = append(st.Runs.Newest, newRunLine(ws, r))
-	}
-	for _, r := range unsettled.Runs {
-		st.Runs.Unsettled = append(st.Runs.Unsettled, newRunLine(ws, r))
-	}
-	for _, err := range unsettled.Damaged {
-		damaged(err)
-	}
-	return st, nil
 }
 
 // addUpcoming adds what is next: of the keys a service has seen, with a history or not, and that are still defined where the
@@ -212,7 +215,6 @@ func (st *workspaceStatus) addUpcoming(ws *state.Workspace, damaged func(error))
 	for _, m := range cat.Monitors {
 		next(m.Key, state.KindMonitor, m.Label, m.Cadence, m.Enabled)
 	}
-	slices.SortFunc(st.Keys, func(x, y keyStatus) int { return strings.Compare(x.Key, y.Key) })
 }
 
 func (k *keyStatus) fill(ws *state.Workspace, rec *state.KeyRecord, damaged func(error)) {
@@ -272,13 +274,13 @@ func (r statusReport) print(a *app) error {
 	return nil
 }
 
-func (ws workspaceStatus) printKeys(a *app, p paint) error {
-	if len(ws.Keys) == 0 {
+func (st workspaceStatus) printKeys(a *app, p paint) error {
+	if len(st.Keys) == 0 {
 		_, err := fmt.Fprintln(a.Stdout, "keys: none recorded")
 		return err
 	}
 	rows := [][]string{{"KEY", "KIND", "LAST", "FINISHED", "NEXT", "NOTE"}}
-	for _, k := range ws.Keys {
+	for _, k := range st.Keys {
 		last := k.LastStatus
 		if last == "" {
 			last = "never"
@@ -302,17 +304,17 @@ func (ws workspaceStatus) printKeys(a *app, p paint) error {
 	return p.table(a.Stdout, rows)
 }
 
-func (ws workspaceStatus) printRuns(a *app, p paint) error {
-	fmt.Fprintf(a.Stdout, "runs (%d)\n", ws.Runs.Total)
-	if ws.Runs.Total == 0 {
+func (st workspaceStatus) printRuns(a *app, p paint) error {
+	fmt.Fprintf(a.Stdout, "runs (%d)\n", st.Runs.Total)
+	if st.Runs.Total == 0 {
 		return nil
 	}
 	shown := map[string]bool{}
-	lines := append([]runLine{}, ws.Runs.Newest...)
+	lines := append([]runLine{}, st.Runs.Newest...)
 	for _, l := range lines {
 		shown[l.ID] = true
 	}
-	for _, l := range ws.Runs.Unsettled {
+	for _, l := range st.Runs.Unsettled {
 		if !shown[l.ID] {
 			lines = append(lines, l)
 		}

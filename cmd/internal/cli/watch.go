@@ -32,8 +32,11 @@ func (a *app) watch(c *cobra.Command, text string, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	ws, id, err := findRun(root, text)
+	ws, id, err := a.findRun(root, text)
 	if err != nil {
+		if keys, kerr := a.findKey(root, text); kerr == nil && len(keys) > 0 {
+			return state.Hint(usage("no run %q: it is a key", text), "its runs: marbles runs --key "+text)
+		}
 		return err
 	}
 	w := &watcher{ws: ws, id: id, out: a.Stdout, err: a.Stderr, json: asJSON}
