@@ -53,7 +53,10 @@ func (t *Ticking) history(now time.Time, err error, nothing bool) error {
 	rec := *t.rec
 	t.label(&rec)
 	if !t.begun {
-		rec.LastStart, rec.Run = state.Stamp{Time: t.started}, ""
+		rec.LastStart, rec.Run = state.Stamp{Time: t.started}, t.launched
+	}
+	if (t.looked || t.launched != "") && !t.begun && !t.Forced && !t.Slot.IsZero() { // else claim knows
+		rec.Slot, rec.SlotLocal = state.Stamp{Time: t.Slot}, t.SlotLocal
 	}
 	ended(&rec, now, t.result.Status, err, t.NextDue)
 	w, id := t.w, keyID{t.Workspace.Dir(), t.Key}

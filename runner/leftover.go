@@ -30,7 +30,7 @@ func (w *Worker) endRun(ctx context.Context, run string, groups []state.Process)
 			sig = syscall.SIGKILL
 		}
 		if now.After(killAt.Add(closeTime)) {
-			w.o.Log.Error("processes of a run cannot be ended", "run_id", run, "processes", names(left))
+			w.o.Log.Error("processes of a run cannot be ended", "run", run, "processes", names(left))
 			return nil // there is no more that could be done
 		}
 		for _, p := range left {
@@ -39,7 +39,7 @@ func (w *Worker) endRun(ctx context.Context, run string, groups []state.Process)
 			}
 			const most = 10 // of a crowd, or of one that starts another for each that is ended
 			if told[p.id()] == 0 && len(told) < most {
-				w.o.Log.Warn("process of a dead owner's run is ended", "run_id", run, "process", p.String())
+				w.o.Log.Warn("process of a dead owner's run is ended", "run", run, "process", p.String())
 			}
 			told[p.id()] = sig
 			signalProc(p, sig)

@@ -153,7 +153,7 @@ func (r *Run) work() *stopped {
 	r.dir = dir
 	defer func() {
 		if err := r.w.scratch.give(dir); err != nil {
-			r.w.o.Log.Warn("private directory of a run cannot be removed", "run_id", r.id, "error", err)
+			r.w.o.Log.Warn("private directory of a run cannot be removed", "run", r.id, "error", err)
 		}
 	}()
 	if err := r.putFiles(); err != nil {
@@ -173,7 +173,7 @@ func (r *Run) started() (err error) {
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			r.w.o.Log.Error("panic at the start of a run", "run_id", r.id, "panic", p, "stack", string(debug.Stack()))
+			r.w.o.Log.Error("panic at the start of a run", "run", r.id, "panic", p, "stack", string(debug.Stack()))
 			err = fmt.Errorf("panic: %v", p)
 		}
 	}()
@@ -249,11 +249,16 @@ func (r *Run) settle(why *stopped) {
 }
 
 // save tries to write a settled run's file until it can be written: on a full disk an end must not be lost for want of
-// patience. It gives up when the worker drains, or the run is cancelled; a later marbles then settles it from the journal.
+// patience. It gives up when the worker drains, or the run is cancelled from now on: a cancel that came before is what may
+// have ended the run. A later marbles then settles it from the journal.
 func (r *Run) save(err error) {
-	r.w.o.Log.Error("run has ended and cannot be saved, trying until it can be", "run_id", r.id, "status", r.result.Status, "error", err)
+	r.w.o.Log.Error("run has ended and cannot be saved, trying until it can be", "run", r.id, "status", r.result.Status, "error", err)
 	pause := time.NewTimer(0)
 	defer pause.Stop()
+	select {
+	case <-r.insist:
+	default:
+	}
 	for wait := savePause; ; wait = min(2*wait, maxSavePause) {
 		pause.Reset(wait)
 		giveUp := false
@@ -261,15 +266,15 @@ func (r *Run) save(err error) {
 		case <-pause.C:
 		case <-r.w.stop:
 			giveUp = true
-		case <-r.ctx.Done():
+		case <-r.insist:
 			giveUp = true
 		}
 		if err = r.ws.WriteRun(r.file); err == nil {
-			r.w.o.Log.Info("run is saved", "run_id", r.id)
+			r.w.o.Log.Info("run is saved", "run", r.id)
 			return
 		}
 		if giveUp {
-			r.w.o.Log.Error("run is not saved", "run_id", r.id, "status", r.result.Status, "error", err)
+			r.w.o.Log.Error("run is not saved", "run", r.id, "status", r.result.Status, "error", err)
 			return
 		}
 	}

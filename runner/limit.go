@@ -60,7 +60,8 @@ func (w *Worker) limitOf(ws *state.Workspace, wf *Workflow) *limit {
 	return l
 }
 
-// fileName is one plain file name for any text; two texts never share one.
+// fileName is one plain file name for any text; two texts never share one, also where the file system takes upper and lower
+// case for the same.
 func fileName(text string) string {
 	const longest = 100 // bytes; a file name holds 255
 	plain := len(text) <= longest
@@ -68,7 +69,9 @@ func fileName(text string) string {
 	for i := 0; i < len(text) && len(slug) < longest; i++ {
 		c := text[i]
 		switch {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-', c == '_', c == '.':
+		case c >= 'a' && c <= 'z', c >= '0' && c <= '9', c == '-', c == '_', c == '.':
+		case c >= 'A' && c <= 'Z':
+			plain = false
 		default:
 			c, plain = '_', false
 		}

@@ -153,3 +153,11 @@ func eventually(t testing.TB, what string, ok func() bool) {
 		}
 	}
 }
+
+// Body is the body of a schedule's tick: it launches one run.
+func (w *Worker) Body(l Launch) func(context.Context, *Ticking) error {
+	return func(ctx context.Context, t *Ticking) error {
+		_, err := t.Launch(ctx, l)
+		return err
+	}
+}

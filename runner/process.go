@@ -154,7 +154,7 @@ func (c *child) endRest(killAt time.Time) {
 			sig = syscall.SIGKILL
 		}
 		if now.After(killAt.Add(closeTime)) {
-			c.w.o.Log.Error("processes of a run cannot be ended", "run_id", c.runID, "processes", names(left))
+			c.w.o.Log.Error("processes of a run cannot be ended", "run", c.runID, "processes", names(left))
 			return
 		}
 		for _, p := range left {

@@ -262,7 +262,7 @@ func signalProc(p proc, sig syscall.Signal) {
 	}
 }
 
-// allProcs lists the processes of this user that could belong to a run.
+// allProcs lists the processes of all users that could belong to a run.
 func allProcs() []proc {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"fmt"
@@ -343,6 +344,45 @@ func TestStuckEcho(t *testing.T) {
 	in.Close()
 }
 
+// Neither does one that is stuck when the process has ended already: a cancel and the grace end the wait for it.
+func TestStuckEchoCancelled(t *testing.T) {
+	for name, stop := range map[string]func(w *Worker, r *Run){
+		"cancelled": func(_ *Worker, r *Run) { r.Cancel("enough") },
+		"drained": func(w *Worker, _ *Run) {
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			_ = w.Drain(ctx)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ws, w := newWorkspace(t), newWorker(t, Options{Grace: 100 * time.Millisecond})
+			entered, free := make(chan struct{}), make(chan struct{})
+			defer close(free)
+			stuck := writerFunc(func(b []byte) (int, error) {
+				close(entered)
+				<-free
+				return len(b), nil
+			})
+			r := start(t, w, Launch{Workspace: ws, Workflow: shell("job", `echo hello`), Echo: stuck})
+			<-entered
+			time.Sleep(2 * drainTime) // the process ends at once, and its streams have had their time
+			go stop(w, r)
+			select {
+			case <-r.Done():
+			case <-time.After(3 * time.Second):
+				t.Fatal("the run waits for its echo")
+			}
+			res := r.Wait()
+			if res.Status != state.Cancelled {
+				t.Errorf("got %+v", res)
+			}
+			if got := output(t, ws, r.ID(), "job", state.Stdout); got != "hello\n" {
+				t.Errorf("got %q", got)
+			}
+		})
+	}
+}
+
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
@@ -365,15 +405,16 @@ func TestSpawnThread(t *testing.T) {
 
 func TestFileName(t *testing.T) {
 	seen := map[string]string{}
-	for _, text := range []string{"a", "a.b", "a b", "a_b", "a/b", "", "..", strings.Repeat("x", 300), strings.Repeat("x", 301), "ä", "a~b"} {
+	for _, text := range []string{"a", "a.b", "a b", "a_b", "a/b", "", "..", strings.Repeat("x", 300), strings.Repeat("x", 301), "ä", "a~b", "A", "A.b", "a.B"} {
 		got := fileName(text)
 		if err := state.PlainName("name", "workflow:"+got+".0"); err != nil || len(got) > 200 {
 			t.Errorf("%q: %q, %v", text, got, err)
 		}
-		if other, ok := seen[got]; ok {
+		folded := strings.ToLower(got) // as a file system without case takes it
+		if other, ok := seen[folded]; ok {
 			t.Errorf("%q and %q are both %q", text, other, got)
 		}
-		seen[got] = text
+		seen[folded] = text
 	}
 	if got := fileName("nightly-backup_2.v1"); got != "nightly-backup_2.v1" {
 		t.Errorf("got %q", got)

@@ -98,7 +98,7 @@ func (w *Worker) recoverRun(ctx context.Context, ws *state.Workspace, f *state.R
 		case !errors.Is(err, state.ErrHeld):
 			return nil, err
 		default:
-			if rec, err := ws.Key(key); err == nil && rec != nil && rec.Run == f.Run.ID {
+			if rec, err := ws.Key(key); err == nil && rec != nil && rec.Run == f.Run.ID && !launched(f) {
 				return nil, nil // whoever ticks the key now settles it first
 			}
 		}
@@ -110,7 +110,7 @@ func (w *Worker) recoverRun(ctx context.Context, ws *state.Workspace, f *state.R
 	if ok, err := w.neverBegan(ws, f); ok || err != nil {
 		return f, err
 	}
-	if err := w.settleDead(ctx, ws, f); err != nil || !locked {
+	if err := w.settleDead(ctx, ws, f); err != nil || !locked || launched(f) {
 		return nil, err
 	}
 	return nil, w.settleHistory(ws, key, f, nil)
@@ -146,6 +146,12 @@ func (w *Worker) recoverLocks(ctx context.Context, ws *state.Workspace) error {
 func orphaned(f *state.RunFile) bool {
 	return (f.Run.Status == state.Queued || f.Run.Status == state.Running) && !f.Owner().Alive()
 }
+
+// launched reports whether a run was asked for by a tick that did not wait for it: the tick's history is not that run's,
+// even where it names it.
+func launched(f *state.RunFile) bool { return f.Run.Extensions.Trigger == triggerLaunch }
+
+const triggerLaunch = "launch"
 
 // trace is what a journal says of a run.
 type trace struct {
@@ -195,7 +201,7 @@ func (w *Worker) neverBegan(ws *state.Workspace, f *state.RunFile) (bool, error)
 func (w *Worker) settleDead(ctx context.Context, ws *state.Workspace, f *state.RunFile) error {
 	tr, err := readTrace(ws, f.Run.ID)
 	if err != nil {
-		w.o.Log.Warn("journal cannot be read", "run_id", f.Run.ID, "error", err)
+		w.o.Log.Warn("journal cannot be read", "run", f.Run.ID, "error", err)
 	}
 	if f.BootID == "" || f.BootID == w.self.BootID {
 		if err := w.endRun(ctx, f.Run.ID, tr.groups); err != nil {
@@ -220,7 +226,7 @@ func (w *Worker) settleDead(ctx context.Context, ws *state.Workspace, f *state.R
 	if err := ws.WriteRun(f); err != nil {
 		return err
 	}
-	w.o.Log.Warn("run of a dead process settled", "run_id", run.ID, "pid", f.PID, "status", run.Status)
+	w.o.Log.Warn("run of a dead process settled", "run", run.ID, "pid", f.PID, "status", run.Status)
 	return nil
 }
 
@@ -239,7 +245,7 @@ func stampEnd(run *state.Run, now time.Time) {
 // endJournal appends to the journal of a dead owner how the run ended.
 func (w *Worker) endJournal(ws *state.Workspace, f *state.RunFile, step string) {
 	now := time.Now()
-	j := &journal{log: w.o.Log.With("run_id", f.Run.ID)}
+	j := &journal{log: w.o.Log.With("run", f.Run.ID)}
 	s, err := ws.OpenJournal(f.Run.ID, f.Run.Step, now)
 	j.warn(err)
 	j.j = s
@@ -272,6 +278,8 @@ func (w *Worker) settleKey(ctx context.Context, ws *state.Workspace, key string,
 	free := *rec
 	free.Slot, free.SlotLocal = state.Stamp{}, ""
 	switch {
+	case launched(f):
+		return rec, nil, nil
 	case f.Run.Status.Settled():
 		switch {
 		case !rec.LastFinish.Before(endOf(f)):

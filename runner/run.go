@@ -33,6 +33,7 @@ type Run struct {
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc // its cause is a *stopped
+	insist chan struct{}           // holds a value after Cancel; see save
 	done   chan struct{}
 	result Result // complete once done is closed
 
@@ -92,7 +93,13 @@ func (r *Run) Wait() Result {
 
 // Cancel asks the run to stop (SIGTERM, then SIGKILL after the grace), with a reason; a queued run never starts then. It
 // returns at once.
-func (r *Run) Cancel(reason string) { r.cancel(cancelled(reason)) }
+func (r *Run) Cancel(reason string) {
+	r.cancel(cancelled(reason))
+	select {
+	case r.insist <- struct{}{}:
+	default:
+	}
+}
 
 // Start accepts a launch: when it returns without error the run is on disk. It never waits for a place.
 // A RunID whose file exists already is fs.ErrExist. After Drain it is ErrDraining.
@@ -172,10 +179,11 @@ func (w *Worker) newRun(l Launch, input []member) *Run {
 		ws:      l.Workspace,
 		launch:  l,
 		input:   input,
-		journal: &journal{log: w.o.Log.With("run_id", l.RunID)},
+		journal: &journal{log: w.o.Log.With("run", l.RunID)},
 		echo:    &echo{to: l.Echo},
 		limit:   w.limitOf(l.Workspace, l.Workflow),
 		done:    make(chan struct{}),
+		insist:  make(chan struct{}, 1),
 		brief:   l.brief,
 	}
 	r.ctx, r.cancel = context.WithCancelCause(context.Background())
@@ -257,7 +265,7 @@ func (r *Run) freeTurn() {
 		err = r.limit.giveBack(r.turn)
 	}
 	if err != nil {
-		r.w.o.Log.Warn("lock of a workflow cannot be released", "run_id", r.id, "error", err)
+		r.w.o.Log.Warn("lock of a workflow cannot be released", "run", r.id, "error", err)
 	}
 }
 

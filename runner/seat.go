@@ -36,6 +36,10 @@ func (t *Ticking) sit() (res TickResult, ok bool) {
 	}
 	older := s.at
 	switch {
+	case t.sameSlot(s.at) || s.next != nil && t.sameSlot(s.next):
+		// The slot is being run already, or will be: to wait for that is in vain, and to replace it would lose it.
+		w.mu.Unlock()
+		return t.skipped("its slot is being run already", fmt.Sprintf("pid %d", w.self.PID), older.runID(), false), false
 	case t.Overlap == OverlapQueue && s.next == nil:
 	case t.Overlap == OverlapReplace:
 		if s.next != nil {
@@ -44,7 +48,7 @@ func (t *Ticking) sit() (res TickResult, ok bool) {
 		older.cancel(errReplaced)
 	default:
 		w.mu.Unlock()
-		return t.skip("its last run is still at work", fmt.Sprintf("pid %d", w.self.PID), older), false
+		return t.skipped("its last run is still at work", fmt.Sprintf("pid %d", w.self.PID), older.runID(), true), false
 	}
 	s.next = t
 	w.mu.Unlock()
@@ -62,7 +66,7 @@ func (t *Ticking) sit() (res TickResult, ok bool) {
 		}
 	}
 	if !mine {
-		return t.skip(errReplaced.Error(), fmt.Sprintf("pid %d", w.self.PID), older), false
+		return t.skipped(errReplaced.Error(), fmt.Sprintf("pid %d", w.self.PID), older.runID(), true), false
 	}
 	return res, true
 }
@@ -93,11 +97,19 @@ func (t *Ticking) rise() {
 	s.at.turn <- true
 }
 
-// skip ends the tick because another one stands in its way. The slot that this one is running is not skipped by it.
-func (t *Ticking) skip(reason, holder string, older *Ticking) TickResult {
-	run := older.runID()
-	same := !t.Slot.IsZero() && !older.Forced && older.Slot.Equal(t.Slot)
-	return t.skipped(reason, holder, run, !same)
+// sameSlot reports whether another tick is of the very same slot.
+func (t *Ticking) sameSlot(other *Ticking) bool {
+	return !t.Slot.IsZero() && !t.Forced && !other.Forced && other.Slot.Equal(t.Slot)
+}
+
+// replaced ends a tick that a newer slot replaced before it had a run: as skipped, unless its slot is on record already.
+func (t *Ticking) replaced() (res TickResult, ok bool) {
+	if !errors.Is(context.Cause(t.ctx), errReplaced) {
+		return res, false
+	}
+	rec, err := t.Workspace.Key(t.Key)
+	taken := err == nil && rec != nil && !t.Slot.IsZero() && !rec.Slot.Before(t.Slot)
+	return t.skipped(errReplaced.Error(), fmt.Sprintf("pid %d", t.w.self.PID), "", !taken), true
 }
 
 // skipped ends the tick as skipped, with a line in the ledger where its slot has ended by that.

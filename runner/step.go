@@ -161,7 +161,9 @@ func (s *step) process(ctx context.Context, env []string) *stopped {
 		killAt = time.Now().Add(r.w.o.Grace)
 	}
 	c.endRest(killAt)
-	closeStreams(streams, forced != nil, killAt)
+	if whole := closeStreams(r.ctx, streams, forced != nil, killAt, r.w.o.Grace); !whole && forced == nil {
+		forced = asStopped(context.Cause(r.ctx))
+	}
 	status, usage, ended := c.reap()
 	s.rec.UserMS, s.rec.SystemMS = millis(usage.Utime), millis(usage.Stime)
 	s.rec.MaxRSS = maxRSS(&usage)
@@ -295,22 +297,30 @@ func (s *step) await(ctx context.Context, c *child, streams []*capture) (forced 
 }
 
 // closeStreams lets the streams end, once nobody is left who should write. Whoever escaped and still holds them does not
-// hold the run. An echo that nobody reads holds it only until it is made to stop.
-func closeStreams(streams []*capture, forced bool, killAt time.Time) {
+// hold the run. An echo that nobody reads holds it only until it is made to stop: by what ended the step, or by a cancel of
+// the run and the grace after that. A timeout is not for the reader of the echo. It is not whole where it gave up a stream.
+func closeStreams(ctx context.Context, streams []*capture, forced bool, killAt time.Time, grace time.Duration) (whole bool) {
 	for _, st := range streams {
 		if !within(st.done, drainTime/10) {
 			st.stop()
 		}
 	}
+	whole = true
 	for _, st := range streams {
 		if !forced {
-			<-st.done
-			continue
+			select {
+			case <-st.done:
+				continue
+			case <-ctx.Done():
+				forced, killAt = true, time.Now().Add(grace)
+			}
 		}
 		if !within(st.done, max(0, time.Until(killAt))+closeTime/4) {
 			st.abandon()
+			whole = false
 		}
 	}
+	return whole
 }
 
 // within waits for done, but not longer than d.

@@ -35,7 +35,7 @@ type Tick struct {
 	Due func(rec *state.KeyRecord) bool
 	// NextDue is the next due instant after a finish; zero for none.
 	NextDue func(finish time.Time) time.Time
-	// Body does the tick under the lock; schedules use Worker.Body. A panic in it is a failed tick.
+	// Body does the tick under the lock. A panic in it is a failed tick.
 	Body func(ctx context.Context, t *Ticking) error
 }
 
@@ -70,14 +70,9 @@ type Ticking struct {
 	rec    *state.KeyRecord
 	begun  bool  // the key's record names a run of this tick
 	undone error // why a launch could not be started
-}
 
-// Body is the body of a schedule's tick: it launches one run.
-func (w *Worker) Body(l Launch) func(context.Context, *Ticking) error {
-	return func(ctx context.Context, t *Ticking) error {
-		_, err := t.Launch(ctx, l)
-		return err
-	}
+	launched string // see Launched
+	looked   bool   // it was a poll, whether it succeeded or failed
 }
 
 // Tick does one firing: overlap rule, lock, recovery of what a dead owner left under this key, due test, body, history,
@@ -99,11 +94,8 @@ func (w *Worker) Tick(ctx context.Context, tick Tick) TickResult {
 	if held := (*state.HeldError)(nil); errors.As(err, &held) {
 		return t.heldBy(held)
 	}
-	if errors.Is(err, ErrDraining) || err != nil && t.ctx.Err() != nil {
-		return TickResult{Err: err, Finished: time.Now()}
-	}
 	if err != nil {
-		return t.fail(err)
+		return t.early(err)
 	}
 	// Given back whatever fails, before the turn of this process is handed on.
 	defer func() {
@@ -164,10 +156,13 @@ func (t *Ticking) underLock() TickResult {
 		rec, t.orphan, err = t.w.settleKey(t.ctx, t.Workspace, t.Key, rec, t.NextDue)
 	}
 	if err != nil {
-		return t.fail(err)
+		return t.early(err)
 	}
 	if !t.Forced && t.Due != nil && !t.Due(rec) {
 		return TickResult{Finished: time.Now()}
+	}
+	if res, ok := t.replaced(); ok {
+		return res
 	}
 	if rec == nil {
 		rec = &state.KeyRecord{}
@@ -215,6 +210,14 @@ func (t *Ticking) Launch(ctx context.Context, l Launch) (Result, error) {
 	defer t.mu.Unlock()
 	t.result = res
 	return res, res.Err()
+}
+
+// Launched says that the body started a run of its own, with Worker.Start, which the tick does not wait for. The tick is
+// not quiet then, and where it has no run that is its own, the ledger and the history name that one.
+func (t *Ticking) Launched(run string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.launched = run
 }
 
 // start starts the run. What the key's last owner accepted and never began, it stands for.
@@ -317,9 +320,15 @@ func (t *Ticking) ledger(e state.SlotEntry) {
 	}
 }
 
-// fail ends a tick that could not get to its body.
-func (t *Ticking) fail(err error) TickResult {
+// early ends a tick that could not get to its body. One that was stopped on its way there leaves its slot due.
+func (t *Ticking) early(err error) TickResult {
 	now := time.Now()
+	if res, ok := t.replaced(); ok {
+		return res
+	}
+	if errors.Is(err, ErrDraining) || t.ctx.Err() != nil {
+		return TickResult{Err: err, Finished: now}
+	}
 	t.ledger(state.SlotEntry{At: state.Stamp{Time: now}, Outcome: state.SlotFailed, Reason: err.Error()})
 	return TickResult{Outcome: state.SlotFailed, Err: err, Finished: now}
 }
@@ -329,14 +338,28 @@ func (t *Ticking) finish(err error) TickResult {
 	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	res := TickResult{Outcome: state.SlotRan, Result: t.result, Err: err, Finished: now}
-	entry := state.SlotEntry{At: state.Stamp{Time: now}, Outcome: state.SlotRan, Run: t.result.RunID}
 	if t.result.Started.IsZero() {
 		t.begun = false // it was claimed for a run that never left the queue
 	}
-	record := t.begun
+	ran := t.begun || t.launched != ""
+	if ran && errors.Is(err, ErrDraining) {
+		// What the tick has run counts. What it could not go on with is no failure: a later marbles does it.
+		err = nil
+		if t.begun {
+			err = t.result.Err()
+		}
+	}
+	res := TickResult{Outcome: state.SlotRan, Result: t.result, Err: err, Finished: now}
+	entry := state.SlotEntry{At: state.Stamp{Time: now}, Outcome: state.SlotRan, Run: t.result.RunID}
+	if !t.begun && ran {
+		entry.Run = t.launched
+	}
+	record := ran
 	switch {
-	case t.begun:
+	case ran:
+	case err != nil && t.run == nil && errors.Is(context.Cause(t.ctx), errReplaced):
+		res, _ = t.replaced()
+		return res
 	case errors.Is(err, ErrDraining), err != nil && t.run == nil && t.ctx.Err() != nil:
 		// It was stopped before it did anything: no failure, and the slot is still due.
 		res.Outcome = ""
@@ -349,10 +372,11 @@ func (t *Ticking) finish(err error) TickResult {
 		entry.Outcome, entry.Reason = state.SlotFailed, err.Error()
 		// A poll that failed is no slot that could not be started: its failure stands in the history alone.
 		record = t.undone != nil || t.run != nil || t.Kind != state.KindMonitor
+		t.looked = !record
 	default:
-		res.Quiet = true
+		res.Quiet, t.looked = true, true
 	}
-	if t.begun {
+	if ran {
 		defer t.w.afterStarts()()
 	}
 	if record {

@@ -164,7 +164,7 @@ func TestPolls(t *testing.T) {
 	if res := w.Tick(t.Context(), poll); !res.Quiet || res.Outcome != state.SlotRan || res.Err != nil {
 		t.Errorf("got %+v", res)
 	}
-	if rec := record(t, ws, "k"); rec.LastStatus != "complete" || rec.LastFinish.IsZero() || !rec.Slot.IsZero() {
+	if rec := record(t, ws, "k"); rec.LastStatus != "complete" || rec.LastFinish.IsZero() || !rec.Slot.Equal(slotTime) {
 		t.Errorf("got %+v", rec)
 	}
 	poll.Body = func(context.Context, *Ticking) error { return errors.New("unreachable") }
@@ -364,20 +364,12 @@ func TestOverlapReplace(t *testing.T) {
 		go func() { c <- w.Tick(t.Context(), tk) }()
 		return c
 	}
-	waits := func(c chan TickResult) {
-		t.Helper()
-		eventually(t, "it waits", func() bool {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			return w.seats[keyID{ws.Dir(), "k"}].next != nil
-		})
-	}
 	first := tick(0, "trap 'sleep 0.3; exit' TERM; sleep 20 & wait")
 	id := running(t, ws)
 	eventually(t, "the trap is set", func() bool { return len(kids(t)) > 0 })
 	time.Sleep(50 * time.Millisecond)
 	second := tick(1, "true")
-	waits(second)
+	waits(t, w, ws)
 	third := tick(2, "true")
 	if res := <-second; res.Outcome != state.SlotSkipped {
 		t.Errorf("second: %+v", res)

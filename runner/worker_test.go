@@ -1,9 +1,11 @@
 package runner
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -346,5 +348,66 @@ func TestChaos(t *testing.T) {
 	}
 	if got := kids(t); len(got) > 0 {
 		t.Errorf("children are left: %v", got)
+	}
+}
+
+// An end that cannot be saved is tried again until it can be, also that of a run that was cancelled. A cancel that comes
+// while it is tried gives up.
+func TestSaveCancelled(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		t.Run(fmt.Sprintf("cancelled again %v", again), func(t *testing.T) {
+			var log bytes.Buffer
+			ws, w := newWorkspace(t), newWorker(t, Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+			runs := filepath.Join(ws.Dir(), "runs")
+			broken := make(chan struct{})
+			w.hook = func(point string) {
+				if point != "ended" {
+					return
+				}
+				if err := os.Rename(runs, runs+".away"); err != nil {
+					t.Error(err)
+				}
+				if err := os.WriteFile(runs, nil, 0o600); err != nil {
+					t.Error(err)
+				}
+				close(broken)
+			}
+			r := start(t, w, Launch{Workspace: ws, Workflow: shell("job", "sleep 20")})
+			r.Cancel("enough")
+			<-broken
+			select {
+			case <-r.Done():
+				t.Error("it was given up")
+			case <-time.After(3 * savePause):
+			}
+			if again {
+				eventually(t, "it is given up", func() bool {
+					r.Cancel("enough!")
+					select {
+					case <-r.Done():
+						return true
+					default:
+						return false
+					}
+				})
+			}
+			if err := os.Remove(runs); err != nil {
+				t.Error(err)
+			}
+			if err := os.Rename(runs+".away", runs); err != nil {
+				t.Error(err)
+			}
+			r.Wait()
+			want := state.Cancelled
+			if again {
+				want = state.Running
+			}
+			if f := runFile(t, ws, r.ID()); f.Run.Status != want {
+				t.Errorf("the run file says %s, want %s", f.Run.Status, want)
+			}
+			if text := log.String(); !strings.Contains(text, " run="+r.ID()) || strings.Contains(text, "run_id") {
+				t.Errorf("the log does not name the run as `run`:\n%s", text)
+			}
+		})
 	}
 }

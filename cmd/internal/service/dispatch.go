@@ -159,7 +159,7 @@ func (d *Dispatcher) poll(ctx context.Context, t Target, m *catalog.Monitor, f F
 		return state.Hint(err, "move the file aside to begin with a new baseline")
 	}
 	if rec != nil && rec.Pending != nil {
-		return d.deliver(t, m.Key, rec)
+		return d.deliver(t, tk, rec)
 	}
 	looks := ctx
 	if f.Looks != nil {
@@ -193,7 +193,7 @@ func (d *Dispatcher) poll(ctx context.Context, t Target, m *catalog.Monitor, f F
 	if launch == nil {
 		return nil
 	}
-	return d.deliver(t, m.Key, next)
+	return d.deliver(t, tk, next)
 }
 
 // saw logs that a monitor sees only a part, when that changes: not at each look.
@@ -278,8 +278,8 @@ func parseLaunch(text []byte) (*state.PendingLaunch, error) {
 
 // deliver starts a pending launch and then forgets it. It may be called again for the same launch after a
 // crash: the run carries its id from the moment it is pending, so it starts once.
-func (d *Dispatcher) deliver(t Target, key string, rec *state.MonitorRecord) error {
-	p := rec.Pending
+func (d *Dispatcher) deliver(t Target, tk *runner.Ticking, rec *state.MonitorRecord) error {
+	key, p := tk.Key, rec.Pending
 	w := t.Catalog.Workflow(p.Workflow)
 	if w == nil {
 		rec.Pending = nil
@@ -307,6 +307,7 @@ func (d *Dispatcher) deliver(t Target, key string, rec *state.MonitorRecord) err
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("cannot start %q for %s: %w", p.Workflow, key, err)
 	}
+	tk.Launched(p.Run)
 	if run != nil {
 		d.launches.Go(func() { d.Launched(key, run.Wait()) })
 	}
