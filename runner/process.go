@@ -30,8 +30,7 @@ type proc struct {
 	start              uint64
 	name               string
 	zombie             bool
-	bare               bool // it has no memory: it is ending, or the kernel's own
-	between            bool // its environment is not there: it is executing another program, or not ours to see
+	procState          // what this system shows besides
 }
 
 // procID names a process for ever.

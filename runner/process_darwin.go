@@ -14,6 +14,9 @@ import (
 // fionread asks how much can be read without waiting; FIONREAD of <sys/filio.h>.
 const fionread = 0x4004667f
 
+// procState is what the system shows of a process besides: nothing that is needed.
+type procState struct{}
+
 // childAttr puts a child into its own process group.
 func childAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
@@ -79,7 +82,7 @@ func kinfo(k *unix.KinfoProc) proc {
 	return proc{
 		pid: int(k.Proc.P_pid), parent: int(k.Eproc.Ppid), group: int(k.Eproc.Pgid),
 		start: uint64(start.Sec)*1e6 + uint64(start.Usec), name: string(name),
-		zombie: k.Proc.P_stat == processZombie,
+		zombie: k.Proc.P_stat == processZombie, procState: procState{},
 	}
 }
 

@@ -15,6 +15,12 @@ import (
 // fionread asks how much can be read without waiting.
 const fionread = unix.TIOCINQ
 
+// procState is how far a process is in its life.
+type procState struct {
+	bare    bool // it has no memory: it is ending, or the kernel's own
+	between bool // its environment is not there: it is executing another program, or not ours to see
+}
+
 // childAttr puts a child into its own process group, and ends it with the thread that started it.
 func childAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
