@@ -2,7 +2,7 @@
 # Durable runs a second: a service with many intervals that are always due, beside a skeleton that makes the same process
 # and sync calls and nothing else, before and after. Goal: 80 % of it, and 300 a second.
 . "$(dirname "$0")/lib.sh"
-keys=${1:-400} seconds=${2:-15}
+keys=${1:-600} seconds=${2:-15}
 {
 	echo 'workflows: {noop: {run: "true"}}'
 	echo 'schedules:'
