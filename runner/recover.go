@@ -99,7 +99,9 @@ func (w *Worker) recoverRun(ctx context.Context, ws *state.Workspace, f *state.R
 			return nil, err
 		default:
 			if rec, err := ws.Key(key); err == nil && rec != nil && rec.Run == f.Run.ID && !launched(f) {
-				return nil, nil // whoever ticks the key now settles it first
+				// Whoever ticks the key settles it first. But a kill can have left a lock that nobody may take for a
+				// while, and no process of a dead owner runs on for as long.
+				return nil, w.endProcesses(ctx, ws, f)
 			}
 		}
 	}
@@ -195,6 +197,15 @@ func (w *Worker) neverBegan(ws *state.Workspace, f *state.RunFile) (bool, error)
 	}
 	tr, err := readTrace(ws, f.Run.ID)
 	return err == nil && tr.began && !tr.spawned && tr.end == nil, err
+}
+
+// endProcesses ends what a run whose owner is gone has left.
+func (w *Worker) endProcesses(ctx context.Context, ws *state.Workspace, f *state.RunFile) error {
+	tr, err := readTrace(ws, f.Run.ID)
+	if err != nil || !tr.spawned || f.BootID != "" && f.BootID != w.self.BootID {
+		return err
+	}
+	return w.endRun(ctx, f.Run.ID, tr.groups)
 }
 
 // settleDead settles a run that began and whose owner is gone. Its processes end first.
@@ -351,11 +362,14 @@ func (w *Worker) Abandon(ws *state.Workspace, f *state.RunFile, reason string) e
 	} else if !never {
 		return fail(fmt.Errorf("it is %s, and its owner is pid %d", f.Run.Status, f.PID))
 	}
-	running := f.Run.Status == state.Running // it has a journal then
+	tr, err := readTrace(ws, f.Run.ID)
+	if err != nil {
+		return fail(err)
+	}
 	f.Run.Status, f.Run.Error = state.Cancelled, &cancelled(reason).err
 	f.Run.Timestamps.StartedAt = 0
 	stampEnd(&f.Run, time.Now())
-	if running {
+	if tr.began { // also one that still says queued: the journal is there before the file says running
 		w.endJournal(ws, f, "")
 	}
 	if err := ws.WriteRun(f); err != nil {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -315,6 +316,7 @@ func (w *crashWorld) auditSlots(ws *state.Workspace, begun map[string]map[string
 			w.t.Error(err)
 		}
 		seen := map[string]state.SlotEntry{}
+		var passed time.Time // slots that ended without a run of their own
 		for _, e := range entries {
 			if e.Outcome == state.SlotRan && e.Run != "" {
 				if _, err := ws.Run(e.Run); err != nil {
@@ -328,6 +330,16 @@ func (w *crashWorld) auditSlots(ws *state.Workspace, begun map[string]map[string
 				w.problem(e.Run, "slot %s of %s ended twice: %+v and %+v", e.Slot, key, old, e)
 			}
 			seen[e.Slot.String()] = e
+			if e.Outcome == state.SlotMerged || e.Outcome == state.SlotMissed {
+				first := e.From.Time
+				if e.Count == 0 {
+					first = e.Slot.Time
+				}
+				if !first.After(passed) {
+					w.t.Errorf("the ledger of %s says again what became of %s: %+v", key, first, entries)
+				}
+				passed = e.Slot.Time
+			}
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -269,4 +270,35 @@ schedules:
 			noLocks(p)
 		})
 	}
+}
+
+// A kill while the key's lock is made, after another one in the midst of a run: nobody can take the lock for a while, and
+// yet the next service ends what the run has left.
+func TestCrashEndsProcessesUnderALockThatCannotBeTaken(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("processes are listed on Linux only")
+	}
+	w := newCrashWorld(t, 1)
+	w.t = t
+	w.prepare(0)
+	roll := w.command("roll", "every-family")
+	if err := roll.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the step has left processes", func() bool { return len(w.processes()) > 3 })
+	roll.Process.Kill()
+	roll.Wait()
+	if err := os.WriteFile(filepath.Join(w.state().Dir(), "locks", "schedule:every-family"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before := w.processes()
+	d := w.serve()
+	after := w.processes()
+	for id, name := range before {
+		if after[id] != "" {
+			t.Errorf("a process of a dead marbles runs on beside its successor: %s %s", id, name)
+		}
+	}
+	w.kill(d)
 }

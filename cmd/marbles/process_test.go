@@ -48,7 +48,7 @@ func (p *project) write(name, text string) {
 func (p *project) command(args ...string) *exec.Cmd {
 	c := exec.Command("marbles", args...)
 	c.Dir = p.dir
-	c.Env = []string{"HOME=" + p.home, "PATH=" + os.Getenv("PATH"), "TZ=UTC"}
+	c.Env = []string{"HOME=" + p.home, "PATH=" + os.Getenv("PATH"), "TZ=UTC", "GORACE=atexit_sleep_ms=0"}
 	return c
 }
 

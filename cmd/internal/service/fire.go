@@ -204,6 +204,33 @@ func joined(err error) []error {
 	return all
 }
 
+// names reports whether the key's record names a run.
+func (a armed) names(run string) bool {
+	rec, err := a.target.Workspace.Key(a.key())
+	return err == nil && rec != nil && rec.Run == run
+}
+
+// claimed lets keys count from the runs that are about to be resumed, as if those were started: the loop must neither see
+// their slots as passed over, nor be there before them.
+func claimed(triggers []scheduler.Trigger, runs []begun, now time.Time) {
+	slots := map[string]time.Time{}
+	for _, b := range runs {
+		id := triggerID(b.target.Workspace, b.file.Run.Extensions.TriggerID)
+		slots[id] = later(slots[id], b.file.Run.Extensions.Slot.Time)
+	}
+	for i := range triggers {
+		tr := &triggers[i]
+		slot := slots[tr.ID]
+		switch {
+		case slot.IsZero() || !tr.Allows(slot, now):
+		case tr.Cadence.Interval() > 0:
+			tr.Base = later(tr.Base, now) // its end will say when it is due again
+		default:
+			tr.Base = later(tr.Base, slot)
+		}
+	}
+}
+
 // resume starts, once, the runs that never began, before the loop is armed, so that a slot they stand for is taken
 // when the loop looks at it.
 func (s *service) resume(runs []begun) {
@@ -234,6 +261,7 @@ func (s *service) resume(runs []begun) {
 			s.ticks.Go(func() {
 				res := s.tick(a, Firing{Queued: file})
 				switch {
+				case res.Outcome == state.SlotSkipped && a.names(file.Run.ID): // whoever has the key settles it
 				case res.Outcome == state.SlotSkipped:
 					abandon("its slot was taken meanwhile by " + res.Holder)
 				case res.Outcome == "" && res.Err == nil:

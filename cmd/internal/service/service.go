@@ -97,6 +97,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
+	claimed(triggers, begun, time.Now())
 	s.plan.Store(p)
 	s.loop = scheduler.NewLoop(scheduler.Options{
 		Fire:     s.fire,
