@@ -366,12 +366,17 @@ func TestStuckEchoCancelled(t *testing.T) {
 			r := start(t, w, Launch{Workspace: ws, Workflow: shell("job", `echo hello`), Echo: stuck})
 			<-entered
 			time.Sleep(2 * drainTime) // the process ends at once, and its streams have had their time
-			go stop(w, r)
+			stopped := make(chan struct{})
+			go func() { // waited for below
+				defer close(stopped)
+				stop(w, r)
+			}()
 			select {
 			case <-r.Done():
 			case <-time.After(3 * time.Second):
 				t.Fatal("the run waits for its echo")
 			}
+			<-stopped // a drain removes the private directories last
 			res := r.Wait()
 			if res.Status != state.Cancelled {
 				t.Errorf("got %+v", res)
