@@ -203,8 +203,8 @@ func overlay(base, over []member) []member {
 	return list
 }
 
-// inputName is the environment variable of an input: ASCII letters upper-cased, one _ for each other character.
-func inputName(name string) string {
+// InputName is the environment variable of an input: ASCII letters upper-cased, one _ for each other character.
+func InputName(name string) string {
 	return "INPUT_" + strings.Map(func(c rune) rune {
 		switch {
 		case c >= 'a' && c <= 'z':
@@ -238,7 +238,7 @@ func inputEnv(input []member) []string {
 			continue
 		}
 		if len(value) <= maxInputEnv && !strings.Contains(value, "\x00") {
-			env = append(env, inputName(m.name)+"="+value)
+			env = append(env, InputName(m.name)+"="+value)
 		}
 	}
 	return env
@@ -271,7 +271,7 @@ func launchInput(defaults, given jsontext.Value) ([]member, error) {
 	list := overlay(base, over)
 	seen := make(map[string]string, len(list))
 	for _, m := range list {
-		name := inputName(m.name)
+		name := InputName(m.name)
 		if other, ok := seen[name]; ok {
 			return nil, fmt.Errorf("inputs %q and %q are both %s", other, m.name, name)
 		}

@@ -431,7 +431,7 @@ func TestBrief(t *testing.T) {
 		time.Hour: "1h", 90 * time.Minute: "1h30m", 2 * time.Second: "2s", 10 * time.Minute: "10m", 50 * time.Millisecond: "50ms",
 		time.Hour + 10*time.Second: "1h0m10s", 20 * time.Hour: "20h",
 	} {
-		if got := brief(d); got != want {
+		if got := Brief(d); got != want {
 			t.Errorf("%v: got %s, want %s", d, got, want)
 		}
 	}

@@ -64,11 +64,11 @@ func failed(name, format string, args ...any) *stopped {
 }
 
 func timedOut(limit time.Duration) *stopped {
-	return failed("TimeoutError", "timed out after %s", brief(limit))
+	return failed("TimeoutError", "timed out after %s", Brief(limit))
 }
 
-// brief is a duration without the units that are zero: 1h, not 1h0m0s.
-func brief(d time.Duration) string {
+// Brief is a duration without the units that are zero: 1h, not 1h0m0s.
+func Brief(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
 		s = strings.TrimSuffix(s, "0s")

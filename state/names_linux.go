@@ -14,7 +14,7 @@ import (
 // It is the heart of every list of runs, so for 100,000 names it makes two
 // allocations rather than 100,000.
 func readNames(dir, ext string) ([]string, error) {
-	fd, err := retryEINTR(func() (int, error) {
+	fd, err := uninterrupted(func() (int, error) {
 		return unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	})
 	if err != nil {
@@ -34,7 +34,7 @@ func readNames(dir, ext string) ([]string, error) {
 		ends = make([]int, 0, min(st.Size, maxArena)/typical)
 	}
 	for {
-		n, err := retryEINTR(func() (int, error) { return unix.Getdents(fd, buf) })
+		n, err := uninterrupted(func() (int, error) { return unix.Getdents(fd, buf) })
 		if err != nil {
 			return nil, &os.PathError{Op: "list", Path: dir, Err: err}
 		}
@@ -75,13 +75,4 @@ func nextDirent(b []byte) (name, rest []byte, err error) {
 	}
 	name, _, _ = bytes.Cut(b[nameAt:n], []byte{0})
 	return name, b[n:], nil
-}
-
-func retryEINTR(call func() (int, error)) (int, error) {
-	for {
-		n, err := call()
-		if err != unix.EINTR { //nolint:errorlint // a bare errno
-			return n, err
-		}
-	}
 }

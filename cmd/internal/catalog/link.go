@@ -7,11 +7,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"marbles/cmd/internal/strict"
+	"marbles/runner"
 	"marbles/state"
 )
 
@@ -138,7 +138,7 @@ func (l *linker) linkSchedule(f *file, s *Schedule, r ref) {
 		l.collide(f, r, w, s.Input, path)
 		if r.cadence.slots() && w.Timeout > r.cadence.gap {
 			l.warn(s.Position, path(), fmt.Sprintf("workflow %q may take %s (its timeout), longer than the %s from one slot to the next",
-				w.Name, shortDuration(w.Timeout), shortDuration(r.cadence.gap)))
+				w.Name, runner.Brief(w.Timeout), runner.Brief(r.cadence.gap)))
 		}
 	}
 	s.Label = s.Workflow
@@ -167,11 +167,11 @@ func (l *linker) linkMonitor(f *file, m *Monitor, r ref) {
 		gap := r.cadence.gap
 		if m.Timeout > gap {
 			l.warn(f.at(r.timeout), path()+".timeout", fmt.Sprintf("timeout %s is longer than the %s from one look to the next",
-				shortDuration(m.Timeout), shortDuration(gap)))
+				runner.Brief(m.Timeout), runner.Brief(gap)))
 		}
 		if m.Handler != nil && m.Handler.Steps[0].Timeout > gap {
 			l.warn(m.Position, path()+".do", fmt.Sprintf("handler may take %s (its timeout), longer than the %s from one look to the next",
-				shortDuration(m.Handler.Steps[0].Timeout), shortDuration(gap)))
+				runner.Brief(m.Handler.Steps[0].Timeout), runner.Brief(gap)))
 		}
 	}
 	if !r.explicit {
@@ -222,9 +222,9 @@ func (l *linker) collide(f *file, r ref, w *Workflow, input jsontext.Value, path
 	defaults := members(w.Input)
 	for _, name := range members(input) {
 		for _, other := range defaults {
-			if name != other && variable(name) == variable(other) {
+			if name != other && runner.InputName(name) == runner.InputName(other) {
 				l.error(f.at(r.run), path()+".input",
-					fmt.Sprintf("input %q and input %q of workflow %q would both be %s", name, other, w.Name, variable(name)))
+					fmt.Sprintf("input %q and input %q of workflow %q would both be %s", name, other, w.Name, runner.InputName(name)))
 			}
 		}
 	}
@@ -329,18 +329,6 @@ func slug(text string) string {
 	}
 	if s == "" {
 		return "x"
-	}
-	return s
-}
-
-// shortDuration is a duration without its zero parts: 6h, not 6h0m0s.
-func shortDuration(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
 	}
 	return s
 }

@@ -48,7 +48,7 @@ func (d *decoder) times(n *strict.Node, w when, fallback string) (c *cadence, ji
 	}
 	jitter, ok := d.Duration(w.jitter)
 	if ok && c != nil && jitter >= c.gap {
-		d.Errorf(w.jitter, "jitter %s is not below the shortest gap between two slots, %s", w.jitter.Value, shortDuration(c.gap))
+		d.Errorf(w.jitter, "jitter %s is not below the shortest gap between two slots, %s", w.jitter.Value, runner.Brief(c.gap))
 	}
 	return c, jitter
 }
@@ -140,26 +140,13 @@ func (d *decoder) variables(n *strict.Node) {
 	}
 	seen := make(map[string]string, len(n.Content)/2)
 	for k := range d.Pairs(n) {
-		name := variable(k.Value)
+		name := runner.InputName(k.Value)
 		if first, ok := seen[name]; ok && first != k.Value {
 			d.Errorf(k, "inputs %q and %q would both be %s", first, k.Value, name)
 			continue
 		}
 		seen[name] = k.Value
 	}
-}
-
-// variable is the environment variable of an input (design §10).
-func variable(input string) string {
-	return "INPUT_" + strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z':
-			return r - 'a' + 'A'
-		case r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
-			return r
-		}
-		return '_'
-	}, input)
 }
 
 func (d *decoder) monitor(index int, n *strict.Node) {
