@@ -64,8 +64,19 @@ func crash(dir string) {
 	w := New(Options{TempDir: dir})
 	point := os.Getenv(crashPoint)
 	w.hook = func(at string) {
+		if at == "claim" && point == "running" {
+			select {} // the run file is there before the key's record
+		}
 		if at != point {
 			return
+		}
+		if point == "run file" { // the key's record is there before the run file
+			for {
+				if rec, err := ws.Key("k"); err == nil && rec != nil && rec.Run != "" {
+					die()
+				}
+				time.Sleep(time.Millisecond)
+			}
 		}
 		if point == "spawned" && os.Getenv(crashShape) == longShape {
 			for len(began(dir)) == 0 {
@@ -124,6 +135,7 @@ func TestCrash(t *testing.T) {
 		{"locked", shortShape, want{1, false, "", "", ran}},
 		{"journal", shortShape, want{1, false, "", "", ran}},
 		{"queued", shortShape, want{1, true, state.Complete, "", ran}},
+		{"run file", shortShape, want{1, false, "", "", ran}},
 		{"running", shortShape, want{1, true, state.Complete, "", ran}},
 		{"keyed", shortShape, want{1, true, state.Complete, "", ran}},
 		{"spawning", shortShape, want{0, false, state.Failed, interrupted, ran}},

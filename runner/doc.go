@@ -6,11 +6,14 @@
 //  2. write the run file: queued, then, with a place, open the journal and write running; with a place at once only
 //     the latter. A slot's run that gets its place within a second counts as at once: until then no record names the
 //     slot as started, so that it is due, which says as much as a queued run
-//  3. write the key's record: slot, lastStart, run; for a run that waits longer, while it waits
+//  3. write the key's record: slot, lastStart, run; side by side with the run file that says running, or, for a run that
+//     waits longer, while it waits
 //  4. append "spawn" to the journal, start the process, append "process" with its group and start ticks
-//  5. at the end: journal end record, sync; run file; slot ledger; key's record; release the lock
+//  5. at the end: journal end record, sync; then side by side the run file, and the slot ledger and the key's record;
+//     with all of them written release the lock
 //
-// A crash before 3 leaves the slot due: it is started then. A crash between 3 and 4 leaves a run that never began
+// A crash before 3 leaves the slot due: it is started then. So does one within 3 that leaves a key's record naming a run
+// that has no file: processes are spawned only after both are there. A crash between 3 and 4 leaves a run that never began
 // (a journal without "spawn", written in this boot): it is started once. A crash after 4 leaves a run that is
 // settled as failed, interrupted, after its processes were ended, or as its journal says where that has an end: it is
 // never started again.

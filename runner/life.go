@@ -20,6 +20,7 @@ func (r *Run) main(placed bool) {
 	w := r.w
 	defer func() {
 		r.cancel(nil)
+		r.end()
 		close(r.done)
 		w.leave(func() { delete(w.live, r) })
 	}()
@@ -118,8 +119,17 @@ func (r *Run) waitBriefly() error {
 		return err
 	}
 	r.written = true
-	r.claimed = r.started() == nil // where this fails it is tried again at the start
+	r.claimed = r.started(time.Now()) == nil // where this fails it is tried again at the start
 	return nil
+}
+
+// end closes ended, once. Only main calls it.
+func (r *Run) end() {
+	select {
+	case <-r.ended:
+	default:
+		close(r.ended)
+	}
 }
 
 // refuse ends a run that is on no record.
@@ -140,10 +150,8 @@ func (r *Run) work() *stopped {
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, late)
 		defer cancel()
 	}
-	if !r.claimed {
-		if err := r.started(); err != nil {
-			return asStopped(err)
-		}
+	if r.refused != nil {
+		return asStopped(r.refused)
 	}
 	r.w.at("keyed")
 	dir, err := r.w.scratch.take()
@@ -167,7 +175,7 @@ func (r *Run) work() *stopped {
 }
 
 // started tells the caller that the run is about to start, or waits for a place.
-func (r *Run) started() (err error) {
+func (r *Run) started(at time.Time) (err error) {
 	if r.launch.Started == nil {
 		return nil
 	}
@@ -177,10 +185,6 @@ func (r *Run) started() (err error) {
 			err = fmt.Errorf("panic: %v", p)
 		}
 	}()
-	at := r.result.Started
-	if at.IsZero() {
-		at = time.Now()
-	}
 	return r.launch.Started(r.id, at)
 }
 
@@ -222,7 +226,8 @@ const (
 	maxSavePause = 5 * time.Second
 )
 
-// settle records how the run ended: the end of the journal, durably, then the run file.
+// settle records how the run ended: the end of the journal, durably, then the run file. A tick goes on as soon as the
+// journal knows.
 func (r *Run) settle(why *stopped) {
 	now, t := time.Now(), &r.file.Run.Timestamps
 	at := state.Millis(now.UnixMilli())
@@ -240,6 +245,7 @@ func (r *Run) settle(why *stopped) {
 	r.journal.sync()
 	r.w.at("ended")
 	r.result.Status, r.result.Output, r.result.Error, r.result.Finished = run.Status, run.Output, run.Error, now
+	r.end()
 	err := r.ws.WriteRun(r.file)
 	turn()
 	if err != nil {

@@ -271,6 +271,7 @@ func (w *Worker) endJournal(ws *state.Workspace, f *state.RunFile, step string) 
 //
 //   - Its run has settled, and the record does not know: the owner died between the two writes of step 5.
 //   - Its run began: interrupted.
+//   - Its run is on no record: the owner died within 3. The slot is free again, in the record that is returned.
 //   - Its run never began: the owner died between 3 and 4. The slot is free again, in the record that is returned. The
 //     run is returned too: a tick goes on with it, or settles it and stands for it.
 func (w *Worker) settleKey(ctx context.Context, ws *state.Workspace, key string, rec *state.KeyRecord, nextDue func(time.Time) time.Time) (
@@ -279,15 +280,19 @@ func (w *Worker) settleKey(ctx context.Context, ws *state.Workspace, key string,
 	if rec == nil || rec.Run == "" {
 		return rec, nil, nil
 	}
-	f, err := ws.Run(rec.Run)
-	if err != nil {
-		if !errors.Is(err, fs.ErrNotExist) {
-			w.o.Log.Warn("run file cannot be read", "error", err)
-		}
-		return rec, nil, nil
-	}
 	free := *rec
 	free.Slot, free.SlotLocal = state.Stamp{}, ""
+	f, err := ws.Run(rec.Run)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if Unwritten(ws, rec) {
+			return &free, nil, nil
+		}
+		return rec, nil, nil
+	case err != nil:
+		w.o.Log.Warn("run file cannot be read", "error", err)
+		return rec, nil, nil
+	}
 	switch {
 	case launched(f):
 		return rec, nil, nil
@@ -319,6 +324,19 @@ func (w *Worker) settleKey(ctx context.Context, ws *state.Workspace, key string,
 	return rec, nil, err
 }
 
+// Unwritten reports whether a key's record names a run that was never written down, because its owner died while it wrote
+// the two side by side: nothing was started then, and the slot is free.
+func Unwritten(ws *state.Workspace, rec *state.KeyRecord) bool {
+	if rec.Run == "" || !rec.LastFinish.Before(rec.LastStart.Time) {
+		return false
+	}
+	if _, err := ws.Run(rec.Run); !errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	tr, err := readTrace(ws, rec.Run) // says more where someone removed the run file
+	return err == nil && !tr.spawned && tr.end == nil
+}
+
 func endOf(f *state.RunFile) time.Time { return time.UnixMilli(int64(f.Run.Timestamps.Ended())) }
 
 // settleHistory brings the ledger and the record of a key up to date with a run that has settled. The key's lock is held.
@@ -328,6 +346,9 @@ func (w *Worker) settleHistory(ws *state.Workspace, key string, f *state.RunFile
 		return err
 	}
 	end := endOf(f)
+	if !rec.LastFinish.Before(end) {
+		return nil // the tick got that far
+	}
 	if slot := f.Run.Extensions.Slot; !slot.IsZero() {
 		const recent = 20
 		entries, err := ws.Slots(key, recent)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -28,14 +29,16 @@ type Run struct {
 	brief   bool   // a tick's: it may wait a moment unrecorded, since its slot is on record as due
 	written bool   // there is a run file
 	claimed bool   // the caller was told that it is about to start
+	refused error  // what the caller said to that
 	fresh   bool   // the id is new: nothing of such a run can be on disk
 	limit   *limit // nil where the workflow has none
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc // its cause is a *stopped
 	insist chan struct{}           // holds a value after Cancel; see save
+	ended  chan struct{}           // closed when its end is known and durable in the journal; its file may not say so yet
 	done   chan struct{}
-	result Result // complete once done is closed
+	result Result // complete once ended is closed
 
 	wait    *turn // the run's place in its workflow's line
 	turn    heldTurn
@@ -182,6 +185,7 @@ func (w *Worker) newRun(l Launch, input []member) *Run {
 		journal: &journal{log: w.o.Log.With("run", l.RunID)},
 		echo:    &echo{to: l.Echo},
 		limit:   w.limitOf(l.Workspace, l.Workflow),
+		ended:   make(chan struct{}),
 		done:    make(chan struct{}),
 		insist:  make(chan struct{}, 1),
 		brief:   l.brief,
@@ -269,7 +273,8 @@ func (r *Run) freeTurn() {
 	}
 }
 
-// begin opens the journal and writes the run file as running.
+// begin opens the journal, writes the run file as running, and tells the caller, which writes the key's record: the two
+// records side by side, for a start waits for both. The run is refused where the caller failed.
 //
 // The journal comes first: a run file that says running beside a journal without a spawn record, both of this boot,
 // proves that no process was started (see Recover). A journal that cannot be opened costs only the output; but one that
@@ -285,8 +290,18 @@ func (r *Run) begin(write func(*state.RunFile) error) error {
 	r.w.at("journal")
 	r.file.Run.Status = state.Running
 	r.file.Run.Timestamps.StartedAt = state.Millis(now.UnixMilli())
-	r.result.Started = now
-	if err := write(r.file); err != nil {
+	var claim sync.WaitGroup
+	if !r.claimed {
+		claim.Go(func() {
+			r.w.at("claim")
+			r.refused = r.started(now)
+		})
+	}
+	r.w.at("run file")
+	err = write(r.file)
+	r.w.at("running")
+	claim.Wait()
+	if err != nil {
 		if j != nil && r.fresh {
 			_ = j.Remove() // nobody will ask for it
 		} else if j != nil {
@@ -295,6 +310,6 @@ func (r *Run) begin(write func(*state.RunFile) error) error {
 		r.journal.j = nil
 		return err
 	}
-	r.w.at("running")
+	r.claimed, r.result.Started = true, now
 	return nil
 }

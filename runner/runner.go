@@ -61,8 +61,8 @@ type Launch struct {
 	Files map[string][]byte
 	// Echo gets the steps' output live, both streams, besides the journal (roll writes it to stderr); nil for none.
 	Echo io.Writer
-	// Started is called once the run file is written, before any process is spawned: for a run that has to wait, while it
-	// waits; an error ends the run as failed before its start. Ticks write the key's record here.
+	// Started is called while the run file is being written, before any process is spawned: for a run that has to wait,
+	// while it waits, and once that file is there; an error ends the run as failed before its start. Ticks write the key's record here.
 	Started func(run string, at time.Time) error
 
 	brief bool // see Run

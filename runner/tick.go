@@ -66,6 +66,7 @@ type Ticking struct {
 
 	mu     sync.Mutex // guards what follows
 	run    *Run       // the latest
+	runs   []*Run     // all
 	result Result     // its end
 	rec    *state.KeyRecord
 	begun  bool  // the key's record names a run of this tick
@@ -170,6 +171,7 @@ func (t *Ticking) underLock() TickResult {
 	before := *rec
 	t.Record, t.rec = rec, &before
 	t.started = time.Now()
+	defer t.settled()
 	err = t.body()
 	if derr := t.disown(); derr != nil {
 		t.w.o.Log.Error("run that never began cannot be settled", "key", t.Key, "error", derr)
@@ -187,29 +189,62 @@ func (t *Ticking) body() (err error) {
 	return t.Tick.Body(t.ctx, t)
 }
 
-// Launch starts a run on behalf of the tick and waits for its end: the key's record names the slot and the run before
-// the process is spawned, and the slot ledger says "ran". A run that did not complete is an error as well as a Result.
+// Launch starts a run on behalf of the tick and waits for its end, which is in the journal then; the tick itself does not
+// end before the run file says so too. The key's record names the slot and the run before the process is spawned, and the
+// slot ledger says "ran". A run that did not complete is an error as well as a Result.
 // Workspace, Key, Slot and Trigger are the tick's where l does not say.
 func (t *Ticking) Launch(ctx context.Context, l Launch) (Result, error) {
+	t.mu.Lock()
+	rec, begun := t.rec, t.begun
+	t.mu.Unlock()
 	run, err := t.start(l)
 	t.mu.Lock()
 	t.run, t.undone = run, err
+	if err != nil {
+		t.rec, t.begun = rec, begun // it may have been claimed for a run that could not be written down
+	} else {
+		t.runs = append(t.runs, run)
+	}
 	t.mu.Unlock()
 	if err != nil {
 		return Result{}, err
 	}
 	select {
-	case <-run.Done():
+	case <-run.ended:
 	case <-t.ctx.Done():
 		run.Cancel(reasonOf(t.ctx))
 	case <-ctx.Done():
 		run.Cancel(reasonOf(ctx))
 	}
-	res := run.Wait()
+	<-run.ended
+	res := run.result
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.result = res
+	if res.RunID == "" {
+		t.rec, t.begun = rec, begun
+	}
 	return res, res.Err()
+}
+
+// settled waits until the files of the tick's runs say how they ended. Only a stop that comes now cuts it short: one that
+// came before is what may have ended them.
+func (t *Ticking) settled() {
+	t.mu.Lock()
+	runs := t.runs
+	t.mu.Unlock()
+	stop := t.ctx.Done()
+	if t.ctx.Err() != nil {
+		stop = nil
+	}
+	for _, r := range runs {
+		select {
+		case <-r.Done():
+		case <-stop:
+			r.Cancel(reasonOf(t.ctx))
+			<-r.Done()
+		}
+	}
 }
 
 // Launched says that the body started a run of its own, with Worker.Start, which the tick does not wait for. The tick is
@@ -285,10 +320,13 @@ func reasonOf(ctx context.Context) string {
 func (t *Ticking) runID() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.run == nil {
-		return ""
+	switch {
+	case t.run != nil:
+		return t.run.id
+	case t.begun: // it is being written down
+		return t.rec.Run
 	}
-	return t.run.id
+	return ""
 }
 
 // claim writes the key's record before the run's process is spawned: from here on the slot is started.

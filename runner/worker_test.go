@@ -224,15 +224,17 @@ func TestStarted(t *testing.T) {
 		"error": func() error { return errors.New("no space") },
 		"panic": func() error { panic("no space") },
 	} {
+		var told time.Time
 		res := start(t, w, Launch{
 			Workspace: ws, Workflow: shell("job", "touch "+dir+"/began"),
-			Started: func(id string, at time.Time) error {
-				if f := runFile(t, ws, id); f.Run.Status != state.Running || f.Run.Timestamps.StartedAt != state.Millis(at.UnixMilli()) {
-					t.Errorf("the file says %+v", f.Run)
-				}
+			Started: func(_ string, at time.Time) error {
+				told = at
 				return fail()
 			},
 		}).Wait()
+		if f := runFile(t, ws, res.RunID); f.Run.Timestamps.StartedAt != state.Millis(told.UnixMilli()) {
+			t.Errorf("%s: the file says %+v, and the caller was told %s", name, f.Run.Timestamps, told)
+		}
 		if res.Status != state.Failed || !strings.Contains(res.Error.Message, "no space") {
 			t.Errorf("%s: got %+v", name, res)
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"marbles/cmd/internal/catalog"
+	"marbles/runner"
 	"marbles/scheduler"
 	"marbles/state"
 )
@@ -200,6 +201,9 @@ func (h *histories) arm(key string, tr *scheduler.Trigger) (ok bool) {
 			tr.Base = rec.LastFinish.Time
 		}
 		return true
+	}
+	if runner.Unwritten(h.ws, rec) {
+		rec.Slot, rec.SlotLocal = state.Stamp{}, ""
 	}
 	last := rec.Slot.Time
 	if last.IsZero() || rec.Kind == state.KindMonitor { // a look that saw nothing has settled what was due before it
