@@ -99,8 +99,9 @@ func (w *Worker) recoverRun(ctx context.Context, ws *state.Workspace, f *state.R
 			return nil, err
 		default:
 			if rec, err := ws.Key(key); err == nil && rec != nil && rec.Run == f.Run.ID && !launched(f) {
-				// Whoever ticks the key settles it first. But a kill can have left a lock that nobody may take for a
-				// while, and no process of a dead owner runs on for as long.
+				// Whoever ticks the key settles it first. But the lock can be one that nobody may take for a while: an
+				// empty one of another program, or one that was being broken at a kill. No process of a dead owner runs
+				// on for as long.
 				return nil, w.endProcesses(ctx, ws, f)
 			}
 		}

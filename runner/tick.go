@@ -114,8 +114,9 @@ const (
 	takingPoll = 100 * time.Millisecond
 )
 
-// lock takes the key's lock. One that names nobody yet is being taken, or its holder died while it took it: a slot is
-// not given up for that, so the tick waits until it is known who has the lock.
+// lock takes the key's lock. One of ours names its holder from its first moment. One that names nobody is being taken by
+// another program that keeps the lock protocol, or was left by that one's death or a power cut: a slot is not given up
+// for that, so the tick waits until it is known who has the lock.
 func (t *Ticking) lock() (*state.Lock, error) {
 	deadline := time.Now().Add(takingTime)
 	for {

@@ -455,7 +455,7 @@ func TestHeldByAnother(t *testing.T) {
 	}
 }
 
-// A process that died while it took the lock left it empty. The slot waits until that is certain.
+// Another program that died while it took the lock left it empty. The slot waits until that is certain.
 func TestLockBeingTaken(t *testing.T) {
 	ws, w := newWorkspace(t), newWorker(t, Options{})
 	lock := filepath.Join(ws.Dir(), "locks", "schedule:k")

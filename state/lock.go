@@ -54,7 +54,8 @@ type Lock struct {
 
 // TryLock takes locks/<name> or says who holds it (a *HeldError). It is not
 // reentrant: a second TryLock of a name this process holds reports its own pid.
-// The name must be one plain file name, and must not end in ".break".
+// The name must be one plain file name, not end in ".break", and not be that of a
+// temporary file of this package.
 func (w *Workspace) TryLock(name string) (*Lock, error) { return w.locker().try(name) }
 
 // LockWait retries TryLock until the deadline, every 10 ms. When that has passed the
@@ -133,7 +134,7 @@ func (w *Workspace) Locks() ([]LockInfo, error) {
 	}
 	var locks []LockInfo
 	for _, entry := range entries {
-		if strings.HasSuffix(entry.Name(), breakSuffix) {
+		if strings.HasSuffix(entry.Name(), breakSuffix) || isTemp(entry.Name()) {
 			continue
 		}
 		f, err := k.look(filepath.Join(k.dir, entry.Name()))
@@ -159,7 +160,7 @@ type locker struct {
 
 func (w *Workspace) locker() locker { return locker{dir: w.dir + "/" + locksDir} }
 
-// try is one attempt of the protocol: create the file, or judge the one that is
+// try is one attempt of the protocol: create the lock, or judge the one that is
 // there, breaking it when it was abandoned. It never waits.
 func (k locker) try(name string) (*Lock, error) {
 	if err := PlainName("lock name", name); err != nil {
@@ -167,6 +168,9 @@ func (k locker) try(name string) (*Lock, error) {
 	}
 	if strings.HasSuffix(name, breakSuffix) {
 		return nil, fmt.Errorf("cannot take lock %q: its name must not end in %q", name, breakSuffix)
+	}
+	if isTemp(name) {
+		return nil, fmt.Errorf("cannot take lock %q: that is the name of a temporary file", name)
 	}
 	path := k.dir + "/" + name
 	for range lockAttempts {
@@ -205,61 +209,70 @@ func (k locker) try(name string) (*Lock, error) {
 	return nil, &HeldError{Name: name, Holder: holderTaking}
 }
 
-// create makes the lock file and writes the pid into it. Without an error and
-// without a lock, another file is, or was, in the way.
+// create makes the lock. Without an error and without a lock, another file is, or
+// was, in the way.
+//
+// The file gets its flock and our pid under a temporary name, and then the lock's,
+// which must be new: under that it is never seen without them. A kill leaves at most
+// the temporary file, for the sweep. An empty lock would keep everyone out for 30 s.
 func (k locker) create(path string) (*Lock, error) {
+	if _, err := lstatID(path); err == nil {
+		return nil, nil // a held lock costs no temporary file
+	}
+	fail := func(err error) (*Lock, error) {
+		return nil, fmt.Errorf("cannot take lock %s: %w: %w", path, ErrRoot, bare(err))
+	}
+	tmp := tempName(path)
 	const flags = unix.O_RDWR | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	fd, err := openFD(path, flags)
+	fd, err := openFD(tmp, flags)
 	if err == unix.ENOENT {
 		if err := makeDir(k.dir); err != nil {
 			return nil, fmt.Errorf("cannot take lock: %w: %w", ErrRoot, err)
 		}
-		fd, err = openFD(path, flags)
-	}
-	if err == unix.EEXIST {
-		return nil, nil
+		fd, err = openFD(tmp, flags)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot take lock %s: %w: %w", path, ErrRoot, err)
+		return fail(err)
 	}
-	k.at(pointCreated, path)
-	// The flock comes before the pid: a file that names us is always flocked. Only a
-	// process that found this file empty for 30 s, and is about to remove it, can be in
-	// the way; then the lock is not ours. Any other error means no flock here.
-	if err := k.flock(fd, unix.LOCK_EX|unix.LOCK_NB); err == unix.EWOULDBLOCK {
+	k.at(pointCreated, tmp)
+	id, err := k.fill(fd)
+	if err != nil {
+		unix.Unlink(tmp)
 		unix.Close(fd)
-		return nil, nil
+		return fail(err)
 	}
+	k.at(pointWritten, tmp)
+	if err := k.rename(tmp, path); err != nil {
+		unix.Unlink(tmp)
+		// Only the file at the path tells whose the lock is. A link whose first name
+		// could not be removed has failed, and so has one made again because its answer
+		// was lost: yet the lock is there, and names us.
+		if there, lerr := lstatID(path); lerr != nil || there != id {
+			unix.Close(fd)
+			if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) { // the latter: tmp, or all of locks/, was removed
+				return nil, nil
+			}
+			return fail(err)
+		}
+	}
+	k.at(pointTaken, path)
+	return &Lock{path: path, fd: fd, id: id}, nil
+}
+
+// fill flocks a file that only we know and writes our pid into it. The flock can fail
+// only where there is none; the pid alone has to do then.
+func (k locker) fill(fd int) (fileID, error) {
+	_ = k.flock(fd, unix.LOCK_EX|unix.LOCK_NB)
 	var room [20]byte
 	pid := strconv.AppendInt(room[:0], int64(Self().PID), 10)
 	n, err := k.write(fd, pid)
 	if err == nil && n < len(pid) {
 		err = unix.EIO
 	}
-	var id fileID
-	if err == nil {
-		id, err = fstatID(fd)
-	}
 	if err != nil {
-		k.uncreate(path, fd)
-		return nil, fmt.Errorf("cannot take lock %s: %w: %w", path, ErrRoot, err)
+		return fileID{}, err
 	}
-	k.at(pointWritten, path)
-	if there, err := lstatID(path); err != nil || there != id {
-		unix.Close(fd) // we stalled, were judged abandoned, and the lock went to someone else
-		return nil, nil
-	}
-	return &Lock{path: path, fd: fd, id: id}, nil
-}
-
-// uncreate removes a lock file that could not be completed: left empty it would
-// keep everyone out for 30 s.
-func (k locker) uncreate(path string, fd int) {
-	ours, err := fstatID(fd)
-	if there, lerr := lstatID(path); err == nil && lerr == nil && there == ours {
-		unix.Unlink(path)
-	}
-	unix.Close(fd)
+	return fstatID(fd)
 }
 
 // breakLock removes an abandoned lock, one process at a time: whoever creates
@@ -287,8 +300,9 @@ func (k locker) breakLock(seen lockFile) (turn bool, err error) {
 	if err != nil {
 		return true, err
 	}
-	// The probe's shared flock stays on the descriptor until the file is gone, so a
-	// creator that wakes up now cannot believe it has the lock.
+	// The probe's shared flock stays on the descriptor until the file is gone. So the
+	// creator of an empty lock that flocks it only afterwards, and wakes up now, cannot
+	// believe it has the lock.
 	defer now.close()
 	if !now.same(seen) || !k.abandoned(now) {
 		return true, nil

@@ -4,12 +4,15 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,7 +29,7 @@ const (
 func lockChild(t *testing.T, role, dir string) *exec.Cmd {
 	t.Helper()
 	c := exec.Command(os.Args[0], "-test.run=^TestLockChild$", "-test.count=1")
-	c.Env = append(os.Environ(), childEnv+"="+role, childDir+"="+dir)
+	c.Env = append(os.Environ(), childEnv+"="+role, childDir+"="+dir, "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	c.Stderr = os.Stderr
 	return c
 }
@@ -54,6 +57,28 @@ func TestLockChild(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	case "die": // in the midst of taking a lock
+		k := w.locker()
+		k.seam = dieAt(count)
+		for {
+			if l, err := k.try(benchLock); l != nil || !errors.Is(err, ErrHeld) {
+				t.Fatalf("got %v, %v; want to be dead", l, err)
+			}
+		}
+	case "race": // by line: all goroutines try; the one that has the lock gives it back
+		n, err := strconv.Atoi(count)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+			won, failed := tryAll(w, n)
+			fmt.Println(len(won), failed)
+			in.Scan()
+			for _, l := range won {
+				failed = errors.Join(failed, l.Release())
+			}
+			fmt.Println(len(won), failed)
+		}
 	case "contend", "crash":
 		rounds, err := strconv.Atoi(count)
 		if err != nil {
@@ -72,6 +97,178 @@ func TestLockChild(t *testing.T) {
 		}
 	default:
 		t.Fatalf("unknown role %q", role)
+	}
+}
+
+// tryAll lets n goroutines try the lock at once.
+func tryAll(w *Workspace, n int) (won []*Lock, failed error) {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	for range n {
+		wg.Go(func() {
+			l, err := w.TryLock(benchLock)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil:
+				won = append(won, l)
+			case !errors.Is(err, ErrHeld):
+				failed = errors.Join(failed, err)
+			}
+		})
+	}
+	wg.Wait()
+	return won, failed
+}
+
+// takingPoints are all the places where a process can be killed while it takes a lock that
+// nobody has.
+var takingPoints = []string{"created", "before flock", "flock", "before write", "write", "written", "between link and unlink", "taken"}
+
+// dieAt kills this process, as with kill -9, at one of the taking points.
+func dieAt(place string) *lockSeam {
+	die := func(here string) {
+		if here == place {
+			unix.Kill(os.Getpid(), unix.SIGKILL)
+			select {}
+		}
+	}
+	s := &lockSeam{
+		at: func(p lockPoint, _ string) { die(string(p)) },
+		flock: func(fd, how int) error {
+			if how&unix.LOCK_EX == 0 { // a probe
+				return unix.Flock(fd, how)
+			}
+			die("before flock")
+			err := unix.Flock(fd, how)
+			die("flock")
+			return err
+		},
+		write: func(fd int, b []byte) (int, error) {
+			die("before write")
+			n, err := unix.Write(fd, b)
+			die("write")
+			return n, err
+		},
+	}
+	if place == "between link and unlink" {
+		s.rename = func(from, to string) error {
+			if err := os.Link(from, to); err != nil {
+				return err
+			}
+			die(place)
+			return os.Remove(from)
+		}
+	}
+	return s
+}
+
+// waitKilled waits for a child that kills itself.
+func waitKilled(t *testing.T, c *exec.Cmd) {
+	t.Helper()
+	var exit *exec.ExitError
+	if err := c.Wait(); !errors.As(err, &exit) || exit.ExitCode() != -1 {
+		t.Errorf("a process that dies: got %v, want it killed", err)
+	}
+}
+
+// Wherever a process is killed while it takes a lock, the lock is free or names it, and the
+// next one gets it at once.
+func TestLockKilledWhileTaking(t *testing.T) {
+	const times = 3
+	for _, place := range takingPoints {
+		for _, over := range []string{"a free lock", "one of a dead process"} {
+			t.Run(place+", "+over, func(t *testing.T) {
+				b := newLockBench(t)
+				for range times {
+					if over != "a free lock" {
+						b.write(strconv.Itoa(deadPID(t)), 0)
+					}
+					c := lockChild(t, "die "+place, b.w.dir)
+					if err := c.Start(); err != nil {
+						t.Fatal(err)
+					}
+					waitKilled(t, c)
+					named := place == "taken" || place == "between link and unlink"
+					content, err := os.ReadFile(b.path())
+					if named && string(content) != strconv.Itoa(c.Process.Pid) || !named && !errors.Is(err, fs.ErrNotExist) {
+						t.Errorf("the lock: got %q, %v", content, err)
+					}
+					locks, err := b.w.Locks()
+					if err != nil || named && len(locks) != 1 || !named && len(locks) != 0 {
+						t.Errorf("Locks: got %+v, %v", locks, err)
+					}
+					l := b.mustTry()
+					swept, err := b.w.Sweep()
+					if want := place != "taken"; err != nil || (len(swept) == 1) != want {
+						t.Errorf("swept %v, %v; want one: %v", swept, err, want)
+					}
+					b.wantFiles(map[string]string{benchLock: ownPID()})
+					if !l.Held() {
+						t.Error("the sweep took the lock away")
+					}
+					if err := l.Release(); err != nil {
+						t.Error(err)
+					}
+					b.wantFiles(map[string]string{})
+				}
+			})
+		}
+	}
+}
+
+// Of many goroutines in many processes, one gets the lock.
+func TestLockManyProcessesAtOnce(t *testing.T) {
+	const processes, each, rounds = 10, 5, 30
+	b := newLockBench(t)
+	before := []string{"-", strconv.Itoa(deadPID(t)), ""}
+	type child struct {
+		in  io.WriteCloser
+		out *bufio.Reader
+	}
+	var children []child
+	for range processes {
+		c := lockChild(t, fmt.Sprintf("race %d", each), b.w.dir)
+		in, ierr := c.StdinPipe()
+		out, oerr := c.StdoutPipe()
+		if err := errors.Join(ierr, oerr, c.Start()); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			in.Close()
+			if err := c.Wait(); err != nil {
+				t.Error(err)
+			}
+		})
+		children = append(children, child{in, bufio.NewReader(out)})
+	}
+	// all gives every child its line and adds up how many locks they have.
+	all := func() (have int) {
+		t.Helper()
+		for _, c := range children {
+			if _, err := io.WriteString(c.in, "\n"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, c := range children {
+			line, err := c.out.ReadString('\n')
+			var n int
+			if _, serr := fmt.Sscanf(line, "%d <nil>", &n); err != nil || serr != nil {
+				t.Fatalf("a child says %q, %v", line, err)
+			}
+			have += n
+		}
+		return have
+	}
+	for i := range rounds {
+		if content := before[i%len(before)]; content != "-" {
+			b.write(content, time.Hour)
+		}
+		if have := all(); have != 1 {
+			t.Fatalf("round %d: %d have the lock, want 1", i, have)
+		}
+		all() // they give it back
+		b.wantFiles(map[string]string{})
 	}
 }
 
@@ -111,10 +308,13 @@ func TestLockManyProcesses(t *testing.T) {
 	const (
 		contenders = 6
 		rounds     = 150
-		crashers   = 12
+		crashers   = 12 // die as holders
 	)
 	w := &Workspace{dir: t.TempDir()}
 	var contending, crashing []*exec.Cmd
+	for _, place := range takingPoints {
+		crashing = append(crashing, lockChild(t, "die "+place, w.dir))
+	}
 	for range contenders {
 		contending = append(contending, lockChild(t, fmt.Sprintf("contend %d", rounds), w.dir))
 	}
@@ -127,10 +327,7 @@ func TestLockManyProcesses(t *testing.T) {
 		}
 	}
 	for _, c := range crashing {
-		var exit *exec.ExitError
-		if err := c.Wait(); !errors.As(err, &exit) || exit.ExitCode() != -1 {
-			t.Errorf("a process that dies as holder: got %v, want it killed", err)
-		}
+		waitKilled(t, c)
 	}
 	for _, c := range contending {
 		if err := c.Wait(); err != nil {
@@ -149,6 +346,9 @@ func TestLockManyProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := l.Release(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Sweep(); err != nil {
 		t.Fatal(err)
 	}
 	left, err := os.ReadDir(filepath.Join(w.dir, "locks"))
@@ -213,10 +413,10 @@ func TestLockHolderStopped(t *testing.T) {
 	wantHeld(t, err, fmt.Sprintf("pid %d", c.Process.Pid))
 }
 
-// Wherever a holder is killed, the next one gets the lock: at once, or when an empty
-// file has aged.
+// At whatever instant a process is killed that takes a lock and gives it back, the next one
+// gets it at once.
 func TestLockKilledAnywhere(t *testing.T) {
-	for range 15 {
+	for range 25 {
 		w := &Workspace{dir: t.TempDir()}
 		c := lockChild(t, "churn", w.dir)
 		started(t, c)
@@ -226,14 +426,6 @@ func TestLockKilledAnywhere(t *testing.T) {
 		}
 		c.Wait()
 		l, err := w.TryLock(benchLock)
-		if err != nil && err.Error() == holderTaking {
-			path := filepath.Join(w.dir, "locks", benchLock)
-			old := time.Now().Add(-31 * time.Second)
-			if err := os.Chtimes(path, old, old); err != nil {
-				t.Fatal(err)
-			}
-			l, err = w.TryLock(benchLock)
-		}
 		if err != nil {
 			t.Fatalf("after kill -9: %v", err)
 		}

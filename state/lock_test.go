@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -57,6 +58,16 @@ func (b *lockBench) age(age time.Duration) {
 	if err := os.Chtimes(b.path(), then, then); err != nil {
 		b.Fatal(err)
 	}
+}
+
+// temp is the one temporary file there is.
+func (b *lockBench) temp() string {
+	b.Helper()
+	found, err := filepath.Glob(filepath.Join(filepath.Dir(b.path()), ".*"+tempExt))
+	if err != nil || len(found) != 1 {
+		b.Fatalf("temporary files: got %v, %v; want one", found, err)
+	}
+	return found[0]
 }
 
 // files lists the locks directory with contents.
@@ -335,6 +346,7 @@ func TestLockWriteFailureRemovesTheFile(t *testing.T) {
 	}{
 		{"disk full", func(int, []byte) (int, error) { return 0, unix.ENOSPC }, unix.ENOSPC},
 		{"short write", func(fd int, p []byte) (int, error) { return unix.Write(fd, p[:1]) }, unix.EIO},
+		{"failing disk", func(fd int, p []byte) (int, error) { _, _ = unix.Write(fd, p); return 0, unix.EIO }, unix.EIO},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -345,6 +357,78 @@ func TestLockWriteFailureRemovesTheFile(t *testing.T) {
 				t.Errorf("got %v, want %v and ErrRoot", err, tt.want)
 			}
 			b.wantFiles(map[string]string{})
+		})
+	}
+}
+
+// What stands under the lock's name tells whose it is, whatever the rename says. Where there
+// is no exclusive one, a link does it.
+func TestLockRename(t *testing.T) {
+	live := livePID(t)
+	twice := func(from, to string) error { // as over a network, where an answer can get lost
+		return errors.Join(renameNew(from, to), renameNew(from, to))
+	}
+	both := func(from, to string) error { // as linkNew where the first name cannot be removed
+		return errors.Join(os.Link(from, to), unix.EACCES)
+	}
+	tests := []struct {
+		name   string
+		rename func(from, to string) error
+		raced  bool  // another gets the name first
+		err    error // nil where the lock is taken, or another's
+	}{
+		{name: "rename", rename: renameNew},
+		{name: "rename, raced", rename: renameNew, raced: true},
+		{name: "link", rename: linkNew},
+		{name: "link, raced", rename: linkNew, raced: true},
+		{name: "renamed twice", rename: twice},
+		{name: "linked twice", rename: func(from, to string) error { return errors.Join(os.Link(from, to), linkNew(from, to)) }},
+		{name: "both names stay", rename: both},
+		{name: "not supported at all", rename: func(string, string) error { return unix.ENOTSUP }, err: unix.ENOTSUP},
+		{name: "not supported at all, raced", rename: func(string, string) error { return unix.ENOTSUP }, raced: true, err: unix.ENOTSUP},
+		{name: "failing disk", rename: func(string, string) error { return unix.EIO }, err: unix.EIO},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newLockBench(t)
+			b.seam.rename = tt.rename
+			want := map[string]string{benchLock: ownPID()}
+			if tt.raced {
+				want[benchLock] = strconv.Itoa(live)
+				b.seam.at = func(p lockPoint, _ string) {
+					if p == pointWritten {
+						b.write(strconv.Itoa(live), 0)
+					}
+				}
+			}
+			switch {
+			case tt.err != nil:
+				if _, err := b.try(); !errors.Is(err, tt.err) || !errors.Is(err, ErrRoot) || errors.Is(err, ErrHeld) {
+					t.Errorf("got %v, want %v and ErrRoot", err, tt.err)
+				}
+				if !tt.raced {
+					want = map[string]string{}
+				}
+			case tt.raced:
+				b.wantHeld(fmt.Sprintf("pid %d", live))
+			default:
+				l := b.mustTry()
+				b.wantFiles(want)
+				b.wantHeld("pid " + ownPID())
+				f, err := b.w.locker().look(b.path())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer f.close()
+				if got := b.w.locker().probe(f.fd); got != flockHeld || !l.Held() {
+					t.Errorf("flock %v, held %v; want a lock that is ours", got, l.Held())
+				}
+				if err := l.Release(); err != nil {
+					t.Error(err)
+				}
+				want = map[string]string{}
+			}
+			b.wantFiles(want)
 		})
 	}
 }
@@ -443,18 +527,18 @@ func TestLockRaces(t *testing.T) {
 			held: holderTaking, files: map[string]string{benchLock: ""},
 		},
 		{
-			name: "a breaker is at the file we just created", content: "-",
-			seam: once(pointCreated, func(b *lockBench) {
-				fd, err := openFD(b.path(), unix.O_RDONLY|unix.O_CLOEXEC)
-				if err != nil {
-					b.Fatal(err)
-				}
-				b.Cleanup(func() { unix.Close(fd) })
-				if err := unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB); err != nil {
+			name: "a breaker is at a file that came before ours", content: "-",
+			seam: once(pointWritten, func(b *lockBench) {
+				b.write("", time.Minute)
+				if err := os.WriteFile(b.path()+".break", nil, 0o600); err != nil {
 					b.Fatal(err)
 				}
 			}),
-			held: holderTaking, files: map[string]string{benchLock: ""},
+			held: holderTaking, files: map[string]string{benchLock: "", benchLock + ".break": ""},
+		},
+		{
+			name: "an abandoned one came before ours", content: "-",
+			seam: once(pointWritten, replace(strconv.Itoa(dead))),
 		},
 		{
 			name: "lost while we stalled before writing", content: "-",
@@ -467,8 +551,31 @@ func TestLockRaces(t *testing.T) {
 			held: livePid, files: map[string]string{benchLock: strconv.Itoa(live)},
 		},
 		{
-			name: "removed while we stalled, and nobody else came", content: "-",
-			seam: once(pointWritten, remove),
+			name: "swept while we stalled, and nobody else came", content: "-",
+			seam: once(pointWritten, func(b *lockBench) {
+				if err := os.Remove(b.temp()); err != nil {
+					b.Fatal(err)
+				}
+			}),
+		},
+		{
+			name: "swept while we stalled, and another came", content: "-",
+			seam: once(pointWritten, func(b *lockBench) {
+				if err := os.Remove(b.temp()); err != nil {
+					b.Fatal(err)
+				}
+				b.write(strconv.Itoa(live), 0)
+			}),
+			held: livePid, files: map[string]string{benchLock: strconv.Itoa(live)},
+		},
+		{
+			name: "the directory was moved away while we stalled", content: "-",
+			seam: once(pointWritten, func(b *lockBench) {
+				dir := filepath.Dir(b.path())
+				if err := os.Rename(dir, dir+".old"); err != nil {
+					b.Fatal(err)
+				}
+			}),
 		},
 		{
 			name: "vanishes before the last read", content: strconv.Itoa(dead),
@@ -555,45 +662,166 @@ func TestLockTurnIsForOneLock(t *testing.T) {
 	}
 }
 
-// A creator that stalled before its flock must not believe in a lock that a breaker is
-// removing, whichever of the two comes first.
+// A creator that stalled must not believe in a lock that a breaker is removing, or that
+// another has, whichever of them comes first.
 func TestLockStalledCreatorAgainstBreaker(t *testing.T) {
-	t.Run("breaker comes first", func(t *testing.T) {
-		b := newLockBench(t)
-		created := false
-		b.seam.at = func(p lockPoint, _ string) {
-			if p != pointCreated || created {
-				return
+	// stalled lets a creator come to a point and no further before go on is called, which
+	// waits for its end.
+	stalled := func(b *lockBench, point lockPoint) (goOn func() (*Lock, error)) {
+		c := &lockBench{T: b.T, w: b.w}
+		there, wake, done := make(chan bool), make(chan bool), make(chan bool)
+		var once sync.Once
+		c.seam.at = func(p lockPoint, _ string) {
+			if p == point {
+				once.Do(func() {
+					close(there)
+					<-wake
+				})
 			}
-			created = true
-			b.age(time.Minute)
-			breaker := &lockBench{T: t, w: b.w}
-			breaker.seam.at = func(p lockPoint, _ string) {
-				if p == pointRemove { // the creator wakes up now
-					fd, err := openFD(b.path(), unix.O_RDWR|unix.O_CLOEXEC)
+		}
+		var l *Lock
+		var err error
+		go func() {
+			defer close(done)
+			l, err = c.try()
+		}()
+		<-there
+		return func() (*Lock, error) {
+			close(wake)
+			<-done
+			return l, err
+		}
+	}
+	for _, point := range []lockPoint{pointCreated, pointWritten} {
+		t.Run("breaker comes first, creator stalled at "+string(point), func(t *testing.T) {
+			b := newLockBench(t)
+			goOn := stalled(b, point)
+			stale := time.Now().Add(-time.Hour)
+			if err := os.Chtimes(b.temp(), stale, stale); err != nil {
+				t.Fatal(err)
+			}
+			b.write("", time.Hour) // another program's
+			b.seam.at = func(p lockPoint, _ string) {
+				if p == pointRemove {
+					_, err := goOn()
+					wantHeld(t, err, holderTaking)
+				}
+			}
+			b.mustTry()
+			b.wantFiles(map[string]string{benchLock: ownPID()})
+		})
+		t.Run("breaker is past, creator stalled at "+string(point), func(t *testing.T) {
+			b := newLockBench(t)
+			goOn := stalled(b, point)
+			b.write("", time.Hour)
+			b.seam.at = func(p lockPoint, _ string) {
+				if p == pointCreated { // it is removed, and anyone's
+					l, err := goOn()
 					if err != nil {
 						t.Fatal(err)
 					}
-					defer unix.Close(fd)
-					if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != unix.EWOULDBLOCK {
-						t.Errorf("flock of the creator: got %v, want EWOULDBLOCK", err)
-					}
+					t.Cleanup(func() { l.Release() })
 				}
 			}
-			breaker.mustTry()
-		}
-		b.wantHeld("pid " + ownPID())
-	})
-	t.Run("creator has its flock", func(t *testing.T) {
+			b.wantHeld("pid " + ownPID())
+			b.wantFiles(map[string]string{benchLock: ownPID()})
+		})
+		t.Run("taken and given back meanwhile, creator stalled at "+string(point), func(t *testing.T) {
+			b := newLockBench(t)
+			goOn := stalled(b, point)
+			first := b.mustTry()
+			if err := first.Release(); err != nil {
+				t.Fatal(err)
+			}
+			l, err := goOn()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Release()
+			b.wantHeld("pid " + ownPID())
+			b.wantFiles(map[string]string{benchLock: ownPID()})
+		})
+	}
+	// Another program, or a marbles of before, makes the file first and flocks it then.
+	t.Run("breaker comes first, creator flocks an empty lock", func(t *testing.T) {
 		b := newLockBench(t)
-		b.seam.write = func(fd int, p []byte) (int, error) {
-			b.age(time.Hour) // stalled between flock and write
-			(&lockBench{T: t, w: b.w}).wantHeld(holderTaking)
-			return unix.Write(fd, p)
+		b.write("", time.Minute)
+		b.seam.at = func(p lockPoint, _ string) {
+			if p == pointRemove { // the creator wakes up now
+				fd, err := openFD(b.path(), unix.O_RDWR|unix.O_CLOEXEC)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer unix.Close(fd)
+				if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != unix.EWOULDBLOCK {
+					t.Errorf("flock of the creator: got %v, want EWOULDBLOCK", err)
+				}
+			}
 		}
 		b.mustTry()
 		b.wantFiles(map[string]string{benchLock: ownPID()})
 	})
+	t.Run("creator of an empty lock has its flock", func(t *testing.T) {
+		b := newLockBench(t)
+		b.write("", time.Hour)
+		fd, err := openFD(b.path(), unix.O_RDWR|unix.O_CLOEXEC)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+			t.Fatal(err)
+		}
+		b.wantHeld(holderTaking)
+		b.wantFiles(map[string]string{benchLock: ""})
+		unix.Close(fd) // it died
+		b.mustTry()
+		b.wantFiles(map[string]string{benchLock: ownPID()})
+	})
+}
+
+// Of many who want a lock at once one gets it, whatever is there before.
+func TestLockManyAtOnce(t *testing.T) {
+	const contenders, rounds = 50, 10
+	dead := strconv.Itoa(deadPID(t))
+	before := []struct{ name, content string }{{"free", "-"}, {"dead holder", dead}, {"empty and old", ""}}
+	for name, rename := range map[string]func(from, to string) error{"rename": renameNew, "link": linkNew} {
+		for _, tt := range before {
+			t.Run(name+", "+tt.name, func(t *testing.T) {
+				b := newLockBench(t)
+				b.seam.rename = rename
+				for range rounds {
+					if tt.content != "-" {
+						b.write(tt.content, time.Hour)
+					}
+					var wg sync.WaitGroup
+					got := make(chan *Lock, contenders)
+					gate := make(chan bool)
+					for range contenders {
+						wg.Go(func() {
+							<-gate
+							l, err := b.try()
+							if l != nil {
+								got <- l
+							} else if !errors.Is(err, ErrHeld) {
+								t.Error(err)
+							}
+						})
+					}
+					close(gate)
+					wg.Wait()
+					close(got)
+					if len(got) != 1 {
+						t.Fatalf("%d have the lock, want 1", len(got))
+					}
+					b.wantFiles(map[string]string{benchLock: ownPID()})
+					if err := (<-got).Release(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				b.wantFiles(map[string]string{})
+			})
+		}
+	}
 }
 
 func TestLockPidReuse(t *testing.T) {
@@ -792,7 +1020,7 @@ func TestLockRootCannotBeUsed(t *testing.T) {
 }
 
 func TestLockNames(t *testing.T) {
-	for _, name := range []string{"", ".", "..", "a/b", "../x", `a\b`, "a\x00b", "x.break"} {
+	for _, name := range []string{"", ".", "..", "a/b", "../x", `a\b`, "a\x00b", "x.break", ".x.12-abc.tmp"} {
 		t.Run(name, func(t *testing.T) {
 			w := &Workspace{dir: filepath.Join(t.TempDir(), "w")}
 			if _, err := w.TryLock(name); err == nil || errors.Is(err, ErrHeld) {
@@ -803,7 +1031,7 @@ func TestLockNames(t *testing.T) {
 			}
 		})
 	}
-	for _, name := range []string{"schedule:backup.v2", "run-rn-01j", "edit-x", "ä", ".x"} {
+	for _, name := range []string{"schedule:backup.v2", "run-rn-01j", "edit-x", "ä", ".x", "x.tmp", ".tmp", strings.Repeat("x", 255)} {
 		t.Run(name, func(t *testing.T) {
 			w := &Workspace{dir: t.TempDir()}
 			l, err := w.TryLock(name)
@@ -880,7 +1108,8 @@ func TestLocksListsWithoutTouching(t *testing.T) {
 	}
 	dir := filepath.Join(w.dir, "locks")
 	contents := map[string]string{
-		"a-live": strconv.Itoa(live), "b-dead": strconv.Itoa(dead), "c-empty": "", "d-hand": "by hand", "b-dead.break": "",
+		"a-live": strconv.Itoa(live), "b-dead": strconv.Itoa(dead), "c-empty": "", "d-hand": "by hand", "b-dead.break": "", "e.tmp": "1",
+		fmt.Sprintf(".a-live.%d-abc.tmp", dead): strconv.Itoa(dead), fmt.Sprintf(".a-live.%d-abc.tmp", live): "",
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -899,6 +1128,7 @@ func TestLocksListsWithoutTouching(t *testing.T) {
 		{Name: "b-dead", PID: dead, Holder: fmt.Sprintf("pid %d, which has exited (if no process is taking the lock over, remove %s.break)", dead, filepath.Join(dir, "b-dead"))},
 		{Name: "c-empty", Holder: holderTaking},
 		{Name: "d-hand", Holder: fmt.Sprintf("an unknown process (if none is running, remove %s)", filepath.Join(dir, "d-hand"))},
+		{Name: "e.tmp", PID: 1, Alive: true, Holder: "pid 1"},
 	}
 	got, err := w.Locks()
 	if err != nil {

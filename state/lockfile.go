@@ -11,7 +11,9 @@ import (
 )
 
 const (
-	// emptyGrace is how long a creator may take to write its pid.
+	// emptyGrace is how long the creator of a lock may take to write its pid. Ours never
+	// make an empty one, see create; other programs that keep this protocol do, and a
+	// power cut can leave one of anybody's.
 	emptyGrace = 30 * time.Second
 	// lockRoom is more than any pid with white space around it; a longer file is
 	// not a lock of ours.
@@ -32,7 +34,7 @@ type lockKind int
 const (
 	lockMissing lockKind = iota
 	lockPID              // it names a pid
-	lockEmpty            // its creator has not written its pid yet
+	lockEmpty            // its creator, another program, has not written its pid yet
 	lockOther            // anything else: never removed
 )
 
@@ -218,14 +220,16 @@ type lockSeam struct {
 	process func(pid int) (started time.Time, alive bool)
 	flock   func(fd, how int) error
 	write   func(fd int, b []byte) (int, error)
+	rename  func(from, to string) error // renameNew
 }
 
 // lockPoint is a place in the protocol where another process may come between.
 type lockPoint string
 
 const (
-	pointCreated lockPoint = "created" // the file is there, empty and not flocked
-	pointWritten lockPoint = "written" // it names us; not yet compared with the path
+	pointCreated lockPoint = "created" // the temporary file is there, empty and not flocked
+	pointWritten lockPoint = "written" // it names us; the lock's name is not its own yet
+	pointTaken   lockPoint = "taken"   // the lock is ours
 	pointExists  lockPoint = "exists"  // creation failed; not yet read
 	pointJudged  lockPoint = "judged"  // found abandoned; no turn yet
 	pointTurn    lockPoint = "turn"    // the turn is ours; not read again yet
@@ -259,6 +263,13 @@ func (k locker) write(fd int, b []byte) (int, error) {
 		return k.seam.write(fd, b)
 	}
 	return uninterrupted(func() (int, error) { return unix.Write(fd, b) })
+}
+
+func (k locker) rename(from, to string) error {
+	if k.seam != nil && k.seam.rename != nil {
+		return k.seam.rename(from, to)
+	}
+	return renameNew(from, to)
 }
 
 // fileID tells one file from another that took its name.

@@ -22,7 +22,7 @@ func (w *Workspace) Sweep() ([]string, error) {
 		errs  []error
 		alive = make(map[int]bool)
 	)
-	for _, dir := range []string{w.dir, w.path(runsDir), w.path(schedulesDir), w.path(monitorsDir)} {
+	for _, dir := range []string{w.dir, w.path(runsDir), w.path(schedulesDir), w.path(monitorsDir), w.path(locksDir)} {
 		names, err := readNames(dir, tempExt)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, fmt.Errorf("cannot list %s: %w", dir, bare(err)))
@@ -59,6 +59,15 @@ func abandoned(path, name string, alive map[int]bool) bool {
 		alive[pid] = live
 	}
 	return !live
+}
+
+// isTemp reports whether a file name is one of a temporary file, see [tempName].
+func isTemp(name string) bool {
+	stem, ok := strings.CutSuffix(name, tempExt)
+	if ok {
+		_, ok = tempWriter(stem)
+	}
+	return ok
 }
 
 // tempWriter is the pid in the name of a temporary file, see [tempName].

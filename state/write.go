@@ -62,7 +62,7 @@ type writer struct {
 	lazy  bool // atomic only: no fsync at all
 }
 
-// write is the only place that creates, fills and renames a temporary file.
+// write is the only place that creates, fills and renames the temporary file of a record.
 func (w writer) write(path string, data []byte) error {
 	tmp := tempName(path)
 	f, err := w.fs.open(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)

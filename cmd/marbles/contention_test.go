@@ -186,8 +186,8 @@ schedules:
 	t.Logf("%d rolls and %d slots ran, %d slots were skipped", rolled, ran, skipped)
 }
 
-// A kill between two system calls of the lock protocol leaves what the next taker must not remove. It says so, and goes on
-// once that is out of the way.
+// A kill between two system calls of the lock protocol, as any program may keep it, leaves what the next taker must not
+// remove. It says so, and goes on once that is out of the way.
 func TestCrashInTheLockProtocol(t *testing.T) {
 	t.Parallel()
 	p := newProject(t, `
@@ -272,8 +272,8 @@ schedules:
 	}
 }
 
-// A kill while the key's lock is made, after another one in the midst of a run: nobody can take the lock for a while, and
-// yet the next service ends what the run has left.
+// Another program leaves the key's lock empty, after a kill in the midst of a run: nobody can take the lock for a while,
+// and yet the next service ends what the run has left.
 func TestCrashEndsProcessesUnderALockThatCannotBeTaken(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {

@@ -57,8 +57,8 @@ func TestCrash(t *testing.T) {
 				}
 			}
 			t.Run("end", w.end)
-			t.Logf("%d kills, %d runs, %d of them interrupted; left by kills: %d empty locks, %d .break files, %d torn lines, %d journals of runs that were not accepted",
-				w.kills, len(w.files), w.interrupted, len(w.empties), w.breaks, w.torn, len(w.stray))
+			t.Logf("%d kills, %d runs, %d of them interrupted; left by kills: %d .break files, %d torn lines, %d journals of runs that were not accepted",
+				w.kills, len(w.files), w.interrupted, w.breaks, w.torn, len(w.stray))
 		})
 	}
 }
@@ -82,8 +82,6 @@ type crashWorld struct {
 
 	stray map[string]bool // journals of runs that were not accepted
 
-	empties map[string]bool // locks without a pid
-
 	kills, interrupted, breaks, torn int
 }
 
@@ -97,7 +95,7 @@ func newCrashWorld(t *testing.T, seed int64) *crashWorld {
 	w := &crashWorld{
 		project: newProject(t, ""), rng: rand.New(rand.NewPCG(uint64(seed), 0)), startup: 500 * time.Millisecond,
 		files:   map[string]*state.RunFile{},
-		settled: map[string][sha256.Size]byte{}, appended: map[string]prefix{}, stray: map[string]bool{}, empties: map[string]bool{},
+		settled: map[string][sha256.Size]byte{}, appended: map[string]prefix{}, stray: map[string]bool{},
 	}
 	var err error
 	if w.dir, err = filepath.EvalSymlinks(w.project.dir); err != nil {
@@ -468,8 +466,8 @@ func (w *crashWorld) end(t *testing.T) {
 		t.Error(err)
 	}
 	for _, l := range locks {
-		// One without a pid is there for 30 s, and one of a workflow until its next run.
-		if l.PID != 0 && !strings.HasPrefix(l.Name, "workflow:") || l.Alive {
+		// One of a workflow is there until its next run.
+		if !strings.HasPrefix(l.Name, "workflow:") || l.Alive {
 			t.Errorf("a lock is left: %+v", l)
 		}
 	}
