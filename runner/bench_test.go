@@ -219,6 +219,8 @@ func BenchmarkSpawn(b *testing.B) {
 // BenchmarkTick is a schedule's tick with all it writes.
 func BenchmarkTick(b *testing.B) {
 	ws, w := newWorkspace(b), newWorker(b, Options{TempDir: os.Getenv("BENCH_TEMP")})
+	ws.KeepLocks(64)
+	defer ws.KeepLocks(0)
 	inParallel(b, func(i int) error {
 		tick := schedule(w, ws, slotTime.Add(time.Duration(i)*time.Second), shell("job", "true"))
 		tick.Key = fmt.Sprint("k", i)
@@ -230,6 +232,8 @@ func BenchmarkTick(b *testing.B) {
 // Run it with -benchtime 1000x.
 func BenchmarkRush(b *testing.B) {
 	ws, w := newWorkspace(b), newWorker(b, Options{TempDir: os.Getenv("BENCH_TEMP")})
+	ws.KeepLocks(64)
+	defer ws.KeepLocks(0)
 	wf := shell("job", "true")
 	var (
 		wait  sync.WaitGroup

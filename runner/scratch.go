@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,8 +16,9 @@ import (
 	"marbles/state"
 )
 
-// scratch gives runs their private directories (0700). One that a run leaves empty serves the next run: making and
-// removing a directory for each would cost a busy service more than the rest of a short run does.
+// scratch gives runs their private directories (0700). One that a run leaves as it should serves the next run, and so
+// does its input file, emptied: making and removing them for each would cost a busy service more than the rest of a short
+// run does.
 //
 // Their parent is open to others, and cleaned by the system now and then, so a directory is looked at again before it
 // serves.
@@ -58,7 +60,7 @@ func (s *scratch) take() (string, error) {
 
 // give takes a directory back.
 func (s *scratch) give(dir string) error {
-	if !isEmpty(dir) {
+	if !isClean(dir) {
 		return os.RemoveAll(dir)
 	}
 	s.mu.Lock()
@@ -108,12 +110,57 @@ func ownDir(path string) bool {
 	return ok && int(st.Uid) == os.Geteuid()
 }
 
-func isEmpty(dir string) bool {
+// isClean reports whether there is nothing in a directory but files of inputs.
+func isClean(dir string) bool {
 	f, err := os.Open(dir)
 	if err != nil {
 		return false
 	}
 	defer f.Close()
-	_, err = f.Readdirnames(1)
-	return err == io.EOF
+	const most = 32 // steps of a workflow that are worth it
+	names, err := f.Readdirnames(most)
+	if err != nil && err != io.EOF {
+		return false
+	}
+	other := func(name string) bool { return !strings.HasSuffix(name, inputSuffix) }
+	return len(names) < most && !slices.ContainsFunc(names, other)
+}
+
+const inputSuffix = "-input.json"
+
+// putInput writes a step's input, over the emptied file that an earlier run left where it is still that; clear empties it.
+func putInput(path string, data []byte) (clear func(), err error) {
+	const flags = os.O_WRONLY | syscall.O_NOFOLLOW | syscall.O_NONBLOCK
+	f, err := os.OpenFile(path, flags, 0)
+	if err == nil && !ownFile(f) {
+		_ = f.Close()
+		err = fs.ErrInvalid
+	}
+	if err != nil {
+		_ = os.Remove(path)
+		if f, err = os.OpenFile(path, flags|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+			return nil, err
+		}
+	}
+	if err = f.Truncate(0); err == nil {
+		_, err = f.Write(data)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return func() {
+		_ = f.Truncate(0)
+		_ = f.Close()
+	}, nil
+}
+
+// ownFile reports whether an open file is a plain one that only this user may read, under one name.
+func ownFile(f *os.File) bool {
+	info, err := f.Stat()
+	if err != nil || info.Mode() != 0o600 {
+		return false
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(st.Uid) == os.Geteuid() && st.Nlink == 1
 }

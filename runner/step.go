@@ -121,11 +121,12 @@ func (s *step) argv() []string {
 func (s *step) do(ctx context.Context, own []string, input []member) *stopped {
 	r := s.r
 	prefix := filepath.Join(r.dir, strconv.Itoa(s.i))
-	inputFile, resultFile := prefix+"-input.json", prefix+"-result"
-	if err := os.WriteFile(inputFile, object(input), 0o600); err != nil {
+	inputFile, resultFile := prefix+inputSuffix, prefix+"-result"
+	clearInput, err := putInput(inputFile, object(input))
+	if err != nil {
 		return asStopped(fmt.Errorf("cannot get its input: %w", err))
 	}
-	defer os.Remove(inputFile)
+	defer clearInput()
 	env := mergeEnv(r.w.env, r.launch.Workflow.Env, s.Env, r.launch.Env, own, []string{
 		"MARBLES_STEP=" + s.Name, "MARBLES_INPUT_FILE=" + inputFile, "MARBLES_RESULT_FILE=" + resultFile,
 	})

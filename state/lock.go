@@ -49,6 +49,7 @@ type Lock struct {
 	path     string
 	fd       int
 	id       fileID
+	spares   *spareLocks // takes the file when it is released; nil for none
 	released atomic.Bool
 }
 
@@ -84,7 +85,7 @@ func (l *Lock) Release() error {
 	}
 	// The file goes before the descriptor, and with it the flock, so that nobody ever
 	// sees a lock of ours that is not flocked.
-	defer unix.Close(l.fd)
+	defer func() { unix.Close(l.fd) }() // -1 where a spare keeps it
 	if id, err := lstatID(l.path); err != nil || id != l.id {
 		return nil // someone took it away: what stands there now is not ours
 	}
@@ -95,6 +96,9 @@ func (l *Lock) Release() error {
 	}
 	if pid, ok := parsePID(room[:n]); !ok || pid != Self().PID {
 		return nil // someone wrote another holder into it
+	}
+	if l.spares.keep(l) {
+		return nil
 	}
 	if err := unix.Unlink(l.path); err != nil && err != unix.ENOENT {
 		return fmt.Errorf("cannot release lock %s: %w", l.path, err)
@@ -154,11 +158,14 @@ func (w *Workspace) Locks() ([]LockInfo, error) {
 
 // locker runs the lock protocol in one directory.
 type locker struct {
-	dir  string
-	seam *lockSeam // nil outside tests
+	dir    string
+	spares *spareLocks // nil for none
+	seam   *lockSeam   // nil outside tests
 }
 
-func (w *Workspace) locker() locker { return locker{dir: w.dir + "/" + locksDir} }
+func (w *Workspace) locker() locker {
+	return locker{dir: w.dir + "/" + locksDir, spares: w.spares.Load()}
+}
 
 // try is one attempt of the protocol: create the lock, or judge the one that is
 // there, breaking it when it was abandoned. It never waits.
@@ -219,8 +226,8 @@ func (k locker) create(path string) (*Lock, error) {
 	if _, err := lstatID(path); err == nil {
 		return nil, nil // a held lock costs no temporary file
 	}
-	fail := func(err error) (*Lock, error) {
-		return nil, fmt.Errorf("cannot take lock %s: %w: %w", path, ErrRoot, bare(err))
+	if l, err := k.fromSpare(path); l != nil || err != nil {
+		return l, err
 	}
 	tmp := tempName(path)
 	const flags = unix.O_RDWR | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
@@ -232,31 +239,40 @@ func (k locker) create(path string) (*Lock, error) {
 		fd, err = openFD(tmp, flags)
 	}
 	if err != nil {
-		return fail(err)
+		return nil, cannotTake(path, err)
 	}
 	k.at(pointCreated, tmp)
 	id, err := k.fill(fd)
 	if err != nil {
 		unix.Unlink(tmp)
 		unix.Close(fd)
-		return fail(err)
+		return nil, cannotTake(path, err)
 	}
 	k.at(pointWritten, tmp)
-	if err := k.rename(tmp, path); err != nil {
+	return k.place(&Lock{path: path, fd: fd, id: id, spares: k.spares}, tmp)
+}
+
+// place gives a lock that is complete its name.
+func (k locker) place(l *Lock, tmp string) (*Lock, error) {
+	if err := k.rename(tmp, l.path); err != nil {
 		unix.Unlink(tmp)
 		// Only the file at the path tells whose the lock is. A link whose first name
 		// could not be removed has failed, and so has one made again because its answer
 		// was lost: yet the lock is there, and names us.
-		if there, lerr := lstatID(path); lerr != nil || there != id {
-			unix.Close(fd)
+		if there, lerr := lstatID(l.path); lerr != nil || there != l.id {
+			unix.Close(l.fd)
 			if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) { // the latter: tmp, or all of locks/, was removed
 				return nil, nil
 			}
-			return fail(err)
+			return nil, cannotTake(l.path, err)
 		}
 	}
-	k.at(pointTaken, path)
-	return &Lock{path: path, fd: fd, id: id}, nil
+	k.at(pointTaken, l.path)
+	return l, nil
+}
+
+func cannotTake(path string, err error) error {
+	return fmt.Errorf("cannot take lock %s: %w: %w", path, ErrRoot, bare(err))
 }
 
 // fill flocks a file that only we know and writes our pid into it. The flock can fail

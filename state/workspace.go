@@ -20,6 +20,8 @@ type Workspace struct {
 
 	fs files // nil is the real file system
 
+	spares atomic.Pointer[spareLocks] // nil until KeepLocks
+
 	// Ledgers created by this process, and how many of them have a durable name.
 	ledgersMade, ledgersKept atomic.Int64
 }

@@ -22,6 +22,9 @@ type hold struct {
 	told  string // what was logged of its loss; "" while it is held
 }
 
+// keptLocks is how many files of released locks stay for the next ticks; each is an open file.
+const keptLocks = 64
+
 func (h *hold) held() bool { return slices.ContainsFunc(h.locks, (*state.Lock).Held) }
 
 // take registers the workspace and makes this process its only service, or says with ErrSecond who that is.
@@ -40,6 +43,7 @@ func (s *service) take(h *hold) error {
 		return err
 	}
 	h.locks = append(h.locks, lock)
+	h.ws.KeepLocks(keptLocks)
 	const most = 2 // an older one than that comes back with no root that was moved away
 	for len(h.locks) > most {
 		if err := h.locks[0].Release(); err != nil {
@@ -60,6 +64,7 @@ func (h *hold) release() error {
 	if h.beats {
 		errs = append(errs, h.ws.RemoveHeartbeat())
 	}
+	h.ws.KeepLocks(0)
 	for _, lock := range h.locks {
 		errs = append(errs, lock.Release())
 	}
@@ -94,10 +99,11 @@ func (s *service) reclaim(catalogs []*catalog.Catalog) ([]*Target, error) {
 		if err != nil {
 			return nil, err
 		}
-		if held.target(ws) == nil {
+		t := held.target(ws)
+		if t == nil {
 			return nil, fmt.Errorf("cannot serve %s: a further workspace needs a restart", ws.Project())
 		}
-		targets = append(targets, &Target{Workspace: ws, Catalog: c})
+		targets = append(targets, &Target{Workspace: t.Workspace, Catalog: c})
 	}
 	return targets, nil
 }
