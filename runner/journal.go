@@ -74,6 +74,14 @@ func (j *journal) end(at time.Time, status state.Status, result jsontext.Value, 
 	}
 }
 
+// leave closes the journal of a run that will be begun again.
+func (j *journal) leave() {
+	if j.j != nil {
+		j.warn(j.j.Close())
+		j.j = nil
+	}
+}
+
 // sync makes the journal durable and closes it.
 func (j *journal) sync() {
 	if j.j == nil {

@@ -33,7 +33,7 @@ func (r *Run) main(placed bool) {
 				write = r.ws.CreateRun
 			}
 			if err = r.begin(write); err != nil {
-				w.freePlace()
+				w.freePlace(r)
 			} else {
 				r.written = true
 			}
@@ -52,9 +52,24 @@ func (r *Run) main(placed bool) {
 			return
 		}
 	}
+	ok, err := w.awaitRoom(r)
+	if !ok {
+		w.freePlace(r)
+		if err == nil {
+			r.journal.leave()
+			r.result.Status = state.Queued
+		} else {
+			r.settle(asStopped(err))
+		}
+		r.freeTurn()
+		return
+	}
+	r.result.Started = time.Now()
+	r.file.Run.Timestamps.StartedAt = state.Millis(r.result.Started.UnixMilli())
 	why := r.work()
 	// The processes have ended. What is left is to write so, which needs no place.
-	w.freePlace()
+	w.ended(r.result.Started)
+	w.freePlace(r)
 	r.settle(why)
 	r.freeTurn()
 }
@@ -114,7 +129,7 @@ func (r *Run) waitBriefly() error {
 	}
 	if err := r.ws.CreateRun(r.file); err != nil {
 		if r.w.leaveQueue(r) {
-			r.w.freePlace()
+			r.w.freePlace(r)
 		}
 		return err
 	}

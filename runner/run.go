@@ -44,6 +44,9 @@ type Run struct {
 	turn    heldTurn
 	queued  *list.Element // the run's place in the worker's queue; guarded by Worker.mu
 	granted chan struct{} // closed when it got a place
+	lined   *list.Element // its turn for room for its processes; guarded by Worker.mu
+	begun   bool          // it is written down, and may have room; guarded by Worker.mu
+	room    chan struct{} // closed when it got room
 }
 
 // stopped is why a run is made to stop before its end.
@@ -253,7 +256,7 @@ func (r *Run) withdraw(placed bool) {
 		placed = r.w.awaitPlace(r)
 	}
 	if placed {
-		r.w.freePlace()
+		r.w.freePlace(r)
 	}
 	r.freeTurn()
 }
@@ -271,6 +274,15 @@ func (r *Run) freeTurn() {
 	if err != nil {
 		r.w.o.Log.Warn("lock of a workflow cannot be released", "run", r.id, "error", err)
 	}
+}
+
+// mark writes that a run which waits for room is queued after all, or running.
+func (r *Run) mark(status state.Status) error {
+	r.file.Run.Status, r.file.Run.Timestamps.StartedAt = status, 0
+	if status == state.Running {
+		r.file.Run.Timestamps.StartedAt = state.Millis(time.Now().UnixMilli())
+	}
+	return r.ws.WriteRun(r.file)
 }
 
 // begin opens the journal, writes the run file as running, and tells the caller, which writes the key's record: the two
@@ -310,6 +322,6 @@ func (r *Run) begin(write func(*state.RunFile) error) error {
 		r.journal.j = nil
 		return err
 	}
-	r.claimed, r.result.Started = true, now
+	r.claimed = true
 	return nil
 }

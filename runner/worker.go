@@ -45,9 +45,13 @@ type Worker struct {
 
 	mu       sync.Mutex // guards what follows
 	draining bool
-	work     int        // runs that will settle and ticks that will end
-	running  int        // places taken
-	queue    *list.List // *Run, waiting for a place
+	work     int           // runs that will settle and ticks that will end
+	running  int           // places taken
+	line     *list.List    // *Run, with a place and without room for its processes yet, in the order of their places
+	busy     int           // runs that have room for processes
+	held     time.Duration // how long the latest runs had processes, about
+	freed    time.Time     // when the latest of them had none any more
+	queue    *list.List    // *Run, waiting for a place
 	live     map[*Run]struct{}
 	ticking  map[*Ticking]struct{}
 	seats    map[keyID]*seat
@@ -76,6 +80,7 @@ func New(o Options) *Worker {
 		empty:   make(chan struct{}),
 		endings: make(chan struct{}, maxEndings),
 		queue:   list.New(),
+		line:    list.New(),
 		live:    map[*Run]struct{}{},
 		ticking: map[*Ticking]struct{}{},
 		seats:   map[keyID]*seat{},
@@ -133,8 +138,8 @@ func (w *Worker) leave(remove func()) {
 func (w *Worker) takePlace(r *Run) (now bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.running < w.o.Concurrency && w.queue.Len() == 0 && !w.draining {
-		w.running++
+	if w.running < w.places() && w.queue.Len() == 0 && !w.draining {
+		w.place(r)
 		return true
 	}
 	r.granted = make(chan struct{})
@@ -166,28 +171,126 @@ func (w *Worker) leaveQueue(r *Run) (placed bool) {
 	return false
 }
 
-// freePlace hands a place on to the run that has waited longest.
-func (w *Worker) freePlace() {
+// place gives a run a place. mu is held.
+func (w *Worker) place(r *Run) {
+	w.running++
+	r.room = make(chan struct{})
+	r.lined = w.line.PushBack(r)
+}
+
+// freePlace takes back a run's place, and its room or its turn for that, and hands them on.
+func (w *Worker) freePlace(r *Run) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if front := w.queue.Front(); front != nil && !w.draining {
-		r := w.queue.Remove(front).(*Run)
-		r.queued = nil
-		close(r.granted)
-		return
+	if r.lined != nil {
+		w.line.Remove(r.lined)
+		r.lined = nil
+	} else {
+		w.busy--
 	}
 	w.running--
+	w.admit()
+	w.grant()
+}
+
+// grant gives the places there are to those who wait. mu is held.
+func (w *Worker) grant() {
+	for w.running < w.places() && !w.draining {
+		front := w.queue.Front()
+		if front == nil {
+			return
+		}
+		r := w.queue.Remove(front).(*Run)
+		r.queued = nil
+		w.place(r)
+		close(r.granted)
+	}
+}
+
+// Runs that soon find room for their processes are written down as running while others still have theirs: a start waits
+// for the disk longer than a short run takes, and the disk writes for many at once as soon as for few. Where a run waits
+// longer than thought, its file says queued again (see awaitRoom).
+const (
+	aheadFactor = 3 // times the concurrency
+	// aheadHeld is how long runs may have processes, lately, for others to be begun ahead of their end.
+	aheadHeld = 50 * time.Millisecond
+)
+
+// places is how many runs may be written down as running. mu is held.
+func (w *Worker) places() int {
+	if w.freed.IsZero() || w.held > aheadHeld || w.busy == w.o.Concurrency && time.Since(w.freed) > 2*aheadHeld {
+		return w.o.Concurrency
+	}
+	return w.o.Concurrency * (1 + aheadFactor)
+}
+
+// admit gives room to those who are next and are written down. mu is held.
+func (w *Worker) admit() {
+	for w.busy < w.o.Concurrency {
+		front := w.line.Front()
+		if front == nil || !front.Value.(*Run).begun {
+			return
+		}
+		r := w.line.Remove(front).(*Run)
+		r.lined = nil
+		w.busy++
+		close(r.room)
+	}
+}
+
+// awaitRoom waits for room for the run's processes. It is not ok where the run was cancelled first, or failed, which is
+// the error, or where Drain leaves it in the queue.
+func (w *Worker) awaitRoom(r *Run) (ok bool, err error) {
+	w.mu.Lock()
+	r.begun = true
+	w.admit()
+	w.mu.Unlock()
+	select {
+	case <-r.room:
+		return true, nil
+	default:
+	}
+	late := time.NewTimer(queuedAfter)
+	defer late.Stop()
+	for queued := false; ; {
+		select {
+		case <-r.room:
+			if queued {
+				err = r.mark(state.Running)
+			}
+			return err == nil, err
+		case <-r.ctx.Done():
+			r.file.Run.Timestamps.StartedAt = 0
+			return false, context.Cause(r.ctx)
+		case <-w.stop:
+			// Where it cannot be written, the journal says that nothing was started.
+			_ = r.mark(state.Queued)
+			return false, nil
+		case <-late.C:
+			queued = r.mark(state.Queued) == nil
+		}
+	}
+}
+
+// ended takes note of how long a run had processes.
+func (w *Worker) ended(since time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.freed = time.Now()
+	const weight = 8 // of what was before
+	w.held += (w.freed.Sub(since) - w.held) / weight
 }
 
 // Active is how many runs are at work and how many wait for a place, or for their workflow's turn.
 func (w *Worker) Active() (running, queued int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	queued = w.queue.Len()
+	running = min(w.running, w.o.Concurrency)
+	queued = w.queue.Len() + w.running - running
 	for _, l := range w.limits {
 		queued += int(l.line.Load())
 	}
-	return w.running, queued
+	return running, queued
 }
 
 // Ping goes through the worker's own machinery and back: it returns nil when the worker turned (watchdog). It takes the

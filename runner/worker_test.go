@@ -232,7 +232,7 @@ func TestStarted(t *testing.T) {
 				return fail()
 			},
 		}).Wait()
-		if f := runFile(t, ws, res.RunID); f.Run.Timestamps.StartedAt != state.Millis(told.UnixMilli()) {
+		if f := runFile(t, ws, res.RunID); told.IsZero() || f.Run.Timestamps.StartedAt < state.Millis(told.UnixMilli()) {
 			t.Errorf("%s: the file says %+v, and the caller was told %s", name, f.Run.Timestamps, told)
 		}
 		if res.Status != state.Failed || !strings.Contains(res.Error.Message, "no space") {
@@ -411,5 +411,68 @@ func TestSaveCancelled(t *testing.T) {
 				t.Errorf("the log does not name the run as `run`:\n%s", text)
 			}
 		})
+	}
+}
+
+// Runs that are begun ahead of the end of others are queued again where those take their time.
+func TestBegunAhead(t *testing.T) {
+	dir := t.TempDir()
+	ws, w := newWorkspace(t), New(Options{Concurrency: 1, TempDir: dir})
+	for range 3 { // short ones: the next are begun ahead
+		if res := start(t, w, Launch{Workspace: ws, Workflow: shell("job", "true")}).Wait(); res.Err() != nil {
+			t.Fatal(res.Err())
+		}
+	}
+	long := start(t, w, Launch{Workspace: ws, Workflow: shell("long", "sleep 30")})
+	eventually(t, "the long run has its process", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.busy == 1
+	})
+	ahead := start(t, w, Launch{Workspace: ws, Workflow: shell("ahead", "touch "+dir+"/began")})
+	cancelled := start(t, w, Launch{Workspace: ws, Workflow: shell("ahead", "touch "+dir+"/began")})
+	if f := runFile(t, ws, ahead.ID()); f.Run.Status != state.Running {
+		t.Errorf("not begun ahead: %s", f.Run.Status)
+	}
+	if running, queued := w.Active(); running != 1 || queued != 2 {
+		t.Errorf("got %d running and %d queued", running, queued)
+	}
+	cancelled.Cancel("not wanted")
+	if res := cancelled.Wait(); res.Status != state.Cancelled || !res.Started.IsZero() {
+		t.Errorf("got %+v", res)
+	}
+	eventually(t, "the run ahead is queued", func() bool { return runFile(t, ws, ahead.ID()).Run.Status == state.Queued })
+
+	drained := make(chan error, 1)
+	go func() { drained <- w.Drain(t.Context()) }()
+	if res := ahead.Wait(); res.Status != state.Queued {
+		t.Errorf("got %+v", res)
+	}
+	long.Cancel("enough")
+	if err := <-drained; err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(dir + "/began"); err == nil {
+		t.Error("a process was started beside the one there was room for")
+	}
+
+	// The file says what any queued run's says: it is taken up once its owner is gone.
+	f := runFile(t, ws, ahead.ID())
+	f.PID, f.StartTicks = os.Getpid(), 1
+	rewriteOwner(t, ws, f)
+	next := newWorker(t, Options{TempDir: dir})
+	runs, err := next.Recover(t.Context(), ws)
+	if err != nil || len(runs) != 1 {
+		t.Fatalf("got %v, %v", runs, err)
+	}
+	again, err := next.Resume(runs[0], Launch{Workspace: ws, Workflow: shell("ahead", "touch "+dir+"/began")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res := again.Wait(); res.Err() != nil {
+		t.Error(res.Err())
+	}
+	if _, err := os.Stat(dir + "/began"); err != nil {
+		t.Error(err)
 	}
 }
