@@ -22,7 +22,10 @@ const (
 	defaultGrace       = 10 * time.Second
 	// maxEndings is how many ends are written down at once. With more, a rush of starts is slower; with fewer, the
 	// disk cannot put their syncs together.
-	maxEndings = 4
+	maxEndings = 16
+	// rushFactor times the concurrency is how many wait for a place in a rush, and endsAfter how long an end waits then.
+	rushFactor = 16
+	endsAfter  = time.Second
 )
 
 // Worker runs launches and ticks, at most Concurrency runs at once. It is safe for concurrent use.
@@ -52,6 +55,7 @@ type Worker struct {
 	held     time.Duration // how long the latest runs had processes, about
 	freed    time.Time     // when the latest of them had none any more
 	queue    *list.List    // *Run, waiting for a place
+	rush     chan struct{} // closed when few wait for a place; nil while few do
 	live     map[*Run]struct{}
 	ticking  map[*Ticking]struct{}
 	seats    map[keyID]*seat
@@ -98,11 +102,31 @@ func New(o Options) *Worker {
 	return w
 }
 
-// afterStarts waits for a turn to write down how something ended, and returns what ends the turn. Few do it at a time, so
-// that in a rush the disk is there for what has to start: an end is known already to the journal, and can wait.
+// afterStarts waits for a turn to write down how something ended, and returns what ends the turn. In a rush the disk is
+// there for what has to start: an end is known already to the journal, and can wait a moment.
 func (w *Worker) afterStarts() func() {
+	w.mu.Lock()
+	rush := w.rush
+	w.mu.Unlock()
+	if rush != nil {
+		t := time.NewTimer(endsAfter)
+		select {
+		case <-rush:
+		case <-t.C:
+		case <-w.stop:
+		}
+		t.Stop()
+	}
 	w.endings <- struct{}{}
 	return func() { <-w.endings }
+}
+
+// endRush lets ends be written down where few wait for a place. mu is held.
+func (w *Worker) endRush() {
+	if w.rush != nil && w.queue.Len() <= rushFactor*w.o.Concurrency {
+		close(w.rush)
+		w.rush = nil
+	}
 }
 
 func (w *Worker) at(point string) {
@@ -144,6 +168,9 @@ func (w *Worker) takePlace(r *Run) (now bool) {
 	}
 	r.granted = make(chan struct{})
 	r.queued = w.queue.PushBack(r)
+	if w.rush == nil && w.queue.Len() > rushFactor*w.o.Concurrency {
+		w.rush = make(chan struct{})
+	}
 	return false
 }
 
@@ -168,6 +195,7 @@ func (w *Worker) leaveQueue(r *Run) (placed bool) {
 	}
 	w.queue.Remove(r.queued)
 	r.queued = nil
+	w.endRush()
 	return false
 }
 
@@ -195,6 +223,7 @@ func (w *Worker) freePlace(r *Run) {
 
 // grant gives the places there are to those who wait. mu is held.
 func (w *Worker) grant() {
+	defer w.endRush()
 	for w.running < w.places() && !w.draining {
 		front := w.queue.Front()
 		if front == nil {

@@ -21,6 +21,7 @@ func skeleton(args []string) error {
 	fs := flag.NewFlagSet("skeleton", flag.ContinueOnError)
 	n := fs.Int("n", 2000, "runs")
 	p := fs.Int("p", 16, "at once")
+	starts := fs.Bool("starts", false, "only what a start takes: up to the process, and no end")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
@@ -37,7 +38,7 @@ func skeleton(args []string) error {
 	for range *p {
 		wg.Go(func() {
 			for i := range next {
-				if err := bare(dir, strconv.Itoa(i)); err != nil {
+				if err := bare(dir, strconv.Itoa(i), *starts); err != nil {
 					errs <- err
 					return
 				}
@@ -62,8 +63,8 @@ func skeleton(args []string) error {
 	return nil
 }
 
-// bare is one run's calls.
-func bare(dir, name string) error {
+// bare is one run's calls, or those of its start.
+func bare(dir, name string, start bool) error {
 	lock := filepath.Join(dir, "locks", name)
 	l, err := os.OpenFile(lock, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
@@ -96,6 +97,9 @@ func bare(dir, name string) error {
 	}
 	if err := spawn(); err != nil {
 		return err
+	}
+	if start {
+		return nil
 	}
 	for range 4 {
 		if _, err := j.Write(line); err != nil {
