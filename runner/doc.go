@@ -12,6 +12,9 @@
 //  5. at the end: journal end record, sync; then side by side the run file, and the slot ledger and the key's record;
 //     with all of them written release the lock
 //
+// While runs are short, 2 and 3 of the next ones happen before there is room for their processes. One that waits longer
+// than a second after all is written down as queued again.
+//
 // A crash before 3 leaves the slot due: it is started then. So does one within 3 that leaves a key's record naming a run
 // that has no file: processes are spawned only after both are there. A crash between 3 and 4 leaves a run that never began
 // (a journal without "spawn", written in this boot): it is started once. A crash after 4 leaves a run that is
