@@ -11,44 +11,77 @@ import (
 // may pass over a name that is being replaced, and a link may be read at the instant
 // its target moves; neither may read as removed.
 func (l *look) confirm() error {
-	var missing []string
-	for path := range l.committed.files {
-		if _, seen := l.files[path]; !seen && l.root != nil && l.selects(path) && !l.inDoubt(path) {
-			missing = append(missing, path)
+	missing := map[string][]string{} // names by directory
+	l.unseen(func(path string) {
+		if l.root != nil && l.selects(path) && !l.inDoubt(path) {
+			dir, name, _ := cutLast(path)
+			missing[dir] = append(missing[dir], name)
 		}
-	}
-	slices.Sort(missing) // so that files of one directory follow each other
-	var last struct {
-		dir string
-		at  *folder
-		err error
-	}
-	defer func() {
-		if last.at != nil {
-			last.at.release()
-		}
-	}()
-	buf := make([]byte, chunk)
-	for _, path := range missing {
+	})
+	var r reader
+	var more []*scan // of directories in which the walk found nothing
+	for dir, names := range missing {
 		if err := l.ctx.Err(); err != nil {
 			return err
 		}
-		dir, name, _ := cutLast(path)
-		if last.at == nil && last.err == nil || last.dir != dir {
-			if last.at != nil {
-				last.at.release()
-			}
-			last.dir = dir
-			last.at, last.err = l.openDir(dir)
+		again := l.lookFor(dir, names, &r)
+		switch s := l.scanOf(dir); {
+		case len(again.files) == 0:
+		case s == nil:
+			more = append(more, again)
+		default:
+			s.put(again.files)
 		}
-		if last.err != nil {
-			l.settle(path, "", last.err)
-			continue
-		}
-		sum, err := l.readAt(last.at, name, path, buf)
-		l.settle(path, sum, err)
 	}
+	for _, s := range more {
+		s.finish()
+	}
+	l.scans = append(l.scans, more...)
+	slices.SortFunc(l.scans, func(a, b *scan) int { return strings.Compare(a.path, b.path) })
 	return l.ctx.Err()
+}
+
+// lookFor is what there is of some names in a directory.
+func (l *look) lookFor(dir string, names []string, r *reader) *scan {
+	s := &scan{path: dir, old: l.memory.dir(dir)}
+	at, err := l.openDir(dir)
+	if err == nil {
+		s.at = at
+		defer at.release()
+	}
+	for _, name := range names {
+		var st unix.Stat_t
+		if s.at != nil {
+			err = l.disk.lstatat(at.fd, name, &st)
+		}
+		f := found{name: name, kind: unix.DT_REG}
+		if isType(&st, unix.S_IFLNK) {
+			f.kind = unix.DT_LNK
+		}
+		switch {
+		case err != nil && !absent(err):
+			l.doubt(joinPath(dir, name), err)
+		case err == nil && (isType(&st, unix.S_IFREG) || isType(&st, unix.S_IFLNK)):
+			l.see(s, &f, r)
+			if s.known(&f) != nil {
+				s.files = append(s.files, f)
+			}
+		}
+	}
+	s.at = nil
+	return s
+}
+
+// put adds files that the scan had missed.
+func (s *scan) put(files []found) {
+	if s.same {
+		s.same = false
+		for i := range s.old.files {
+			s.files = append(s.files, found{name: s.old.name(i), old: int32(i) + 1})
+		}
+	}
+	s.files = append(s.files, files...)
+	s.finish()
 }
 
 // openDir opens a directory of the workspace without following a link.
@@ -58,7 +91,7 @@ func (l *look) openDir(dir string) (*folder, error) {
 		return at, nil
 	}
 	for name := range strings.SplitSeq(dir, "/") {
-		sub, err := l.disk.openFolder(at.fd, name, "", false, unix.O_NOFOLLOW)
+		sub, err := l.disk.openFolder(at.fd, name, false, unix.O_NOFOLLOW)
 		at.release()
 		if err != nil {
 			return nil, err
@@ -66,16 +99,4 @@ func (l *look) openDir(dir string) (*folder, error) {
 		at = sub
 	}
 	return at, nil
-}
-
-func (l *look) readAt(at *folder, name, path string, buf []byte) (string, error) {
-	var st unix.Stat_t
-	if err := l.disk.lstatat(at.fd, name, &st); err != nil {
-		return "", err
-	}
-	link := isType(uint32(st.Mode), unix.S_IFLNK)
-	if !link && !isType(uint32(st.Mode), unix.S_IFREG) {
-		return "", errNotRegular
-	}
-	return l.read(job{folder: at, name: name, path: path, link: link}, buf)
 }

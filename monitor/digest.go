@@ -3,9 +3,10 @@ package monitor
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
+	"hash"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,6 +15,7 @@ var (
 	errNotRegular = errors.New("not a regular file")
 	errOutside    = errors.New("a link out of the workspace")
 	errChanging   = errors.New("changing while read")
+	errGrowing    = errors.New("growing while read")
 )
 
 // chunk is how much is read at once: the context is looked at between two chunks, and
@@ -23,71 +25,110 @@ const chunk = 64 << 10
 // maxLinks is how many links one path may lead through, as in Linux.
 const maxLinks = 40
 
-// digest is the SHA-256 of the regular file called name in dir, in hex. A file that
-// moves while it is read is read once more; if it moves again it is errChanging, so
-// that a digest never belongs to a state the file was not in.
-//
-// The caller has just seen that it is a regular file: to open a FIFO or a device is an
-// act of its own. Should it be swapped for one, O_NONBLOCK keeps the open from waiting.
-func (d *disk) digest(ctx context.Context, dir int, name string, buf []byte) (string, error) {
-	var before, after unix.Stat_t
-	fd, err := d.openat(dir, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_NOCTTY)
+// reader is what reading takes, of one goroutine. The zero value is ready.
+type reader struct {
+	buf  []byte
+	hash hash.Hash
+	st   unix.Stat_t
+}
+
+// open opens a file to read it. The caller has just seen that it is a regular file: to open a FIFO or a device is an act of
+// its own. Should it be swapped for one, O_NONBLOCK keeps the open from waiting, and errNotRegular is returned.
+func (d *disk) open(dir int, name string, st *unix.Stat_t) (fd int, err error) {
+	fd, err = d.openat(dir, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_NOCTTY)
 	if err != nil {
-		return "", err
+		return -1, err
+	}
+	err = d.fstat(fd, st)
+	if err == nil && !isType(st, unix.S_IFREG) {
+		err = errNotRegular
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// digest reads the regular file called name in dir. With errChanging the file was written meanwhile: the digest is of what
+// was read, which may be no state the file ever had; with errGrowing, as a log does, it is of what the file was at first,
+// if it was only added to.
+func (d *disk) digest(ctx context.Context, dir int, name string, r *reader) (known, error) {
+	observed := d.now() // before the first look at the times: see racy
+	var before, after unix.Stat_t
+	fd, err := d.open(dir, name, &before)
+	if err != nil {
+		return known{}, err
 	}
 	defer unix.Close(fd)
-	for range 2 {
-		if err := d.fstat(fd, &before); err != nil {
-			return "", err
-		}
-		if !isType(uint32(before.Mode), unix.S_IFREG) {
-			return "", errNotRegular
-		}
-		sum, err := d.sum(ctx, fd, buf)
-		if err != nil {
-			return "", err
-		}
-		if err := d.fstat(fd, &after); err != nil {
-			return "", err
-		}
-		if before.Size == after.Size && before.Mtim == after.Mtim && sameChange(&before, &after) {
-			return sum, nil
-		}
-		if _, err := unix.Seek(fd, 0, unix.SEEK_SET); err != nil {
-			return "", err
-		}
+	k := known{sig: signatureOf(&before), read: seconds(observed)}
+	if racy(&before, observed) {
+		k.state = suspect
 	}
-	return "", errChanging
+	if k.digest, err = d.sum(ctx, fd, before.Size, r); err != nil {
+		return known{}, err
+	}
+	// A stat after the read alone would put the digest of an old content beside the signature of a new one, for good.
+	if err := d.fstat(fd, &after); err != nil {
+		return known{}, err
+	}
+	now := signatureOf(&after)
+	if now == k.sig {
+		return k, nil
+	}
+	k.state = suspect
+	if now.ctime != k.sig.ctime && before.Nlink != after.Nlink {
+		now.ctime = k.sig.ctime // a link was added or taken away: a file removed while it is read has been read whole
+	}
+	switch {
+	case now == k.sig:
+		return k, nil
+	case now.size > k.sig.size && k.sig.size > 0:
+		return k, errGrowing
+	}
+	return k, errChanging
 }
 
-// sameChange compares the change times, but not where only a link was added or taken
-// away: a file removed while it is read has been read whole.
-func sameChange(before, after *unix.Stat_t) bool {
-	return before.Ctim == after.Ctim || before.Nlink != after.Nlink
-}
+func seconds(t time.Time) uint32 { return uint32(max(0, t.Unix())) }
 
-func (d *disk) sum(ctx context.Context, fd int, buf []byte) (string, error) {
-	h := sha256.New()
-	for {
+// sum reads to the end. A file that gives as much as it said is at its end: what came since shows in its signature.
+func (d *disk) sum(ctx context.Context, fd int, size int64, r *reader) (digest [sha256.Size]byte, err error) {
+	if r.hash == nil {
+		r.hash, r.buf = sha256.New(), make([]byte, chunk)
+	}
+	r.hash.Reset()
+	for total := int64(0); total == 0 || total != size; {
 		if err := ctx.Err(); err != nil {
-			return "", err
+			return digest, err
 		}
-		n, err := d.read(fd, buf)
+		p := r.buf
+		if left := size - total; left > 0 && left < int64(len(p)) {
+			p = p[:left] // not what was added since, of which there might be no end
+		}
+		n, err := d.read(fd, p)
 		if err != nil {
-			return "", err
+			return digest, err
 		}
 		if n <= 0 {
-			return hex.EncodeToString(h.Sum(nil)), nil
+			break
 		}
-		h.Write(buf[:n])
+		r.hash.Write(p[:n])
+		total += int64(n)
 	}
+	r.hash.Sum(digest[:0])
+	return digest, nil
 }
 
-// resolve follows the path of a link through the workspace, name by name from its
-// root, and returns the directory and the name of what it ends at. The caller releases
-// the directory. A step out of the workspace is errOutside; what is no regular file in
-// the end is errNotRegular.
-func (l *look) resolve(path string) (*folder, string, error) {
+// target is where a link leads to: a regular file inside the workspace.
+type target struct {
+	at   *folder // the caller releases it
+	name string
+	st   unix.Stat_t
+}
+
+// resolve follows the path of a link through the workspace, name by name from its root. A step out of the workspace is
+// errOutside; what is no regular file in the end is errNotRegular.
+func (l *look) resolve(path string) (target, error) {
 	trail := []*folder{l.root.retain()}
 	defer func() {
 		for _, f := range trail {
@@ -97,7 +138,7 @@ func (l *look) resolve(path string) (*folder, string, error) {
 	left := strings.Split(path, "/")
 	for links := 0; len(left) > 0; {
 		if err := l.ctx.Err(); err != nil {
-			return nil, "", err
+			return target{}, err
 		}
 		at, name := trail[len(trail)-1], left[0]
 		left = left[1:]
@@ -106,7 +147,7 @@ func (l *look) resolve(path string) (*folder, string, error) {
 			continue
 		case "..":
 			if len(trail) == 1 {
-				return nil, "", errOutside
+				return target{}, errOutside
 			}
 			at.release()
 			trail = trail[:len(trail)-1]
@@ -114,48 +155,48 @@ func (l *look) resolve(path string) (*folder, string, error) {
 		}
 		var st unix.Stat_t
 		if err := l.disk.lstatat(at.fd, name, &st); err != nil {
-			return nil, "", err
+			return target{}, err
 		}
-		switch mode := uint32(st.Mode); {
-		case isType(mode, unix.S_IFLNK):
+		switch {
+		case isType(&st, unix.S_IFLNK):
 			if links++; links > maxLinks {
-				return nil, "", unix.ELOOP
+				return target{}, unix.ELOOP
 			}
-			target, err := l.disk.readlinkat(at.fd, name)
+			to, err := l.disk.readlinkat(at.fd, name)
 			if err != nil {
-				return nil, "", err
+				return target{}, err
 			}
-			if strings.HasPrefix(target, "/") {
-				inside, ok := l.inside(target)
+			if strings.HasPrefix(to, "/") {
+				inside, ok := l.inside(to)
 				if !ok {
-					return nil, "", errOutside
+					return target{}, errOutside
 				}
-				target = inside
+				to = inside
 				for _, f := range trail[1:] {
 					f.release()
 				}
 				trail = trail[:1]
 			}
-			left = append(strings.Split(target, "/"), left...)
-		case isType(mode, unix.S_IFDIR):
-			sub, err := l.disk.openFolder(at.fd, name, "", false, unix.O_NOFOLLOW)
+			left = append(strings.Split(to, "/"), left...)
+		case isType(&st, unix.S_IFDIR):
+			sub, err := l.disk.openFolder(at.fd, name, false, unix.O_NOFOLLOW)
 			if err != nil {
-				return nil, "", err
+				return target{}, err
 			}
 			trail = append(trail, sub)
-		case isType(mode, unix.S_IFREG) && len(left) == 0:
-			return at.retain(), name, nil
+		case isType(&st, unix.S_IFREG) && len(left) == 0:
+			return target{at.retain(), name, st}, nil
 		default:
-			return nil, "", errNotRegular
+			return target{}, errNotRegular
 		}
 	}
-	return nil, "", errNotRegular // a directory
+	return target{}, errNotRegular // a directory
 }
 
 // inside is an absolute link target relative to the workspace, if it lies there.
-func (l *look) inside(target string) (string, bool) {
+func (l *look) inside(to string) (string, bool) {
 	for _, dir := range l.names() {
-		if rest, ok := strings.CutPrefix(target, strings.TrimSuffix(dir, "/")+"/"); ok {
+		if rest, ok := strings.CutPrefix(to, strings.TrimSuffix(dir, "/")+"/"); ok {
 			return rest, true
 		}
 	}

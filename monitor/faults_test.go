@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -65,12 +64,13 @@ func withFaults(w *watcher) *faults {
 			}
 			return n, err
 		},
-		list: func(file *os.File, n int) ([]os.DirEntry, error) {
-			if err := f.at("list", filepath.Base(file.Name()), f.list); err != nil {
+		list: func(ctx context.Context, fd int) (*listing, error) {
+			if err := f.at("list", filepath.Base(f.nameOf(fd)), f.list); err != nil {
 				return nil, err
 			}
-			return real.list(file, n)
+			return real.list(ctx, fd)
 		},
+		now: real.now,
 	}
 	return f
 }
@@ -173,15 +173,15 @@ func TestListingThatMissesAName(t *testing.T) {
 	w := watchFiles(t, dir, "**")
 	w.poll()
 	real := realDisk()
-	w.source.files.disk.list = func(f *os.File, n int) ([]os.DirEntry, error) {
-		entries, err := real.list(f, n)
-		kept := entries[:0]
-		for _, e := range entries {
-			if e.IsDir() {
-				kept = append(kept, e)
+	w.source.files.disk.list = func(ctx context.Context, fd int) (*listing, error) {
+		all, err := real.list(ctx, fd)
+		dirs := &listing{}
+		for i, kind := range all.kinds {
+			if kind == unix.DT_DIR {
+				dirs.names, dirs.kinds = append(dirs.names, all.names[i]), append(dirs.kinds, kind)
 			}
 		}
-		return kept, err
+		return dirs, err
 	}
 	w.expect("")
 	tree(t, dir, "d/b", "B")
@@ -200,23 +200,11 @@ func TestChangingWhileRead(t *testing.T) {
 			appendTo(t, filepath.Join(dir, "q"), "2")
 		}
 	}
-	// The file grows after each read; every second read says that this was its end.
-	w.source.files.disk.read = endAtEverySecond(w.source.files.disk.read, f)
 	o := w.expect("")
 	expectDegraded(t, o, "q: changing while read")
 	f.before = nil
 	w.expect("~q")
 	w.expect("")
-}
-
-func endAtEverySecond(read func(int, []byte) (int, error), f *faults) func(int, []byte) (int, error) {
-	var n atomic.Int64
-	return func(fd int, p []byte) (int, error) {
-		if f.nameOf(fd) == "q" && n.Add(1)%2 == 0 {
-			return 0, nil
-		}
-		return read(fd, p)
-	}
 }
 
 func appendTo(t *testing.T, path, text string) {
@@ -229,23 +217,6 @@ func appendTo(t *testing.T, path, text string) {
 	if _, err := file.WriteString(text); err != nil {
 		t.Error(err)
 	}
-}
-
-// One write in the middle of the read: it is read once more.
-func TestChangedOnceWhileRead(t *testing.T) {
-	dir := tree(t, t.TempDir(), "q", "1111")
-	w := watchFiles(t, dir, "*")
-	w.poll()
-	f := withFaults(w)
-	var once sync.Once
-	f.before["q"] = func(call string) {
-		if call == "read" {
-			once.Do(func() { tree(t, dir, "q", "2222") })
-		}
-	}
-	expectDegraded(t, w.expect("~q"))
-	f.before = nil
-	w.expect("")
 }
 
 func TestVanishedMount(t *testing.T) {
@@ -319,7 +290,7 @@ func TestLookEndsWithItsContext(t *testing.T) {
 	must(t, err)
 	must(t, big.Truncate(1<<40)) // sparse: reading it would take minutes
 	must(t, big.Close())
-	s, err := NewFiles(dir, "*", nil)
+	s, err := NewFiles(dir, "*", FilesOptions{})
 	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	real := realDisk()
@@ -327,11 +298,11 @@ func TestLookEndsWithItsContext(t *testing.T) {
 		cancel()
 		return real.read(fd, p)
 	}
-	if _, err := s.Look(ctx, nil, 0, nil); !errors.Is(err, context.Canceled) {
+	if _, err := s.Look(ctx, Committed{}, LookOptions{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: got %v", err)
 	}
 	s.files.disk.read = real.read
-	_, err = s.Look(t.Context(), nil, 10*time.Millisecond, nil)
+	_, err = s.Look(t.Context(), Committed{}, LookOptions{Timeout: 10 * time.Millisecond})
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "cannot look at *: took longer than 10ms") {
 		t.Errorf("timed out: got %v", err)
 	}
@@ -350,11 +321,11 @@ func TestStuckDisk(t *testing.T) {
 		<-release
 		return real.read(fd, p)
 	}
-	_, err := w.source.Look(ctx, nil, 0, nil)
+	_, err := w.source.Look(ctx, Committed{}, LookOptions{})
 	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "does not answer") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := w.source.Look(t.Context(), nil, time.Minute, nil); err == nil || !strings.Contains(err.Error(), "still waits") {
+	if _, err := w.source.Look(t.Context(), Committed{}, LookOptions{Timeout: time.Minute}); err == nil || !strings.Contains(err.Error(), "still waits") {
 		t.Errorf("while it hangs: got %v", err)
 	}
 	close(release)

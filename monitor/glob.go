@@ -19,7 +19,7 @@ type glob struct {
 
 type segment struct {
 	kind segmentKind
-	text string // a literal's name, or the pattern of one segment
+	text string // a literal's name, an ending's text, or the pattern of one segment
 }
 
 type segmentKind uint8
@@ -27,6 +27,7 @@ type segmentKind uint8
 const (
 	literal segmentKind = iota
 	pattern
+	ending   // * and a plain text
 	anyDepth // **
 )
 
@@ -160,6 +161,9 @@ func compileSegment(text string) (segment, error) {
 	if !doublestar.ValidatePattern(text) {
 		return segment{}, errors.New("syntax error")
 	}
+	if rest := text[1:]; text[0] == '*' && !strings.ContainsAny(rest, `*?[\`) {
+		return segment{ending, rest}, nil
+	}
 	return segment{pattern, text}, nil
 }
 
@@ -227,6 +231,8 @@ func (s segment) matches(name string) bool {
 	switch s.kind {
 	case literal:
 		return s.text == name
+	case ending:
+		return strings.HasSuffix(name, s.text)
 	case pattern:
 		return doublestar.MatchUnvalidated(s.text, name)
 	default:

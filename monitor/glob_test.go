@@ -112,14 +112,14 @@ func TestGlobErrors(t *testing.T) {
 		{strings.Repeat("a", 5000), "longer than"},
 	} {
 		t.Run(tt.glob, func(t *testing.T) {
-			_, err := NewFiles(t.TempDir(), tt.glob, nil)
+			_, err := NewFiles(t.TempDir(), tt.glob, FilesOptions{})
 			if err == nil {
 				t.Fatalf("%q: want an error", tt.glob)
 			}
 			if got := err.Error(); !strings.Contains(got, tt.reason) || tt.glob != "" && !strings.Contains(got, "pattern") {
 				t.Errorf("%q: got %q, want it to name the pattern and %q", tt.glob, got, tt.reason)
 			}
-			if _, err := NewFiles(t.TempDir(), "*", []string{tt.glob}); err == nil || !strings.HasPrefix(err.Error(), "exclude: ") {
+			if _, err := NewFiles(t.TempDir(), "*", FilesOptions{Exclude: []string{tt.glob}}); err == nil || !strings.HasPrefix(err.Error(), "exclude: ") {
 				t.Errorf("as exclude: got %v, want an error that says so", err)
 			}
 		})

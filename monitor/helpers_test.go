@@ -19,11 +19,13 @@ type watcher struct {
 	t      testing.TB
 	source *Source
 	record *state.MonitorRecord
+	stamp  state.FileStamp // of the record
+	loads  int             // how often it was loaded
 }
 
 func watchFiles(t testing.TB, dir, glob string, exclude ...string) *watcher {
 	t.Helper()
-	s, err := NewFiles(dir, glob, exclude)
+	s, err := NewFiles(dir, glob, FilesOptions{Exclude: exclude})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +34,15 @@ func watchFiles(t testing.TB, dir, glob string, exclude ...string) *watcher {
 
 // look polls without committing.
 func (w *watcher) look() (*Observation, error) {
-	return w.source.Look(w.t.Context(), w.record, 0, nil)
+	return w.source.Look(w.t.Context(), w.committed(), LookOptions{})
+}
+
+// committed gives what was committed as the disk would.
+func (w *watcher) committed() Committed {
+	return Committed{Stamp: w.stamp, Load: func() (*state.MonitorRecord, error) {
+		w.loads++
+		return w.record, nil
+	}}
 }
 
 func (w *watcher) mustLook() *Observation {
@@ -62,6 +72,7 @@ func (w *watcher) commit(o *Observation) {
 		w.t.Fatal(err)
 	}
 	w.record = new(state.MonitorRecord)
+	w.stamp.Size++
 	if err := json.Unmarshal(text, w.record); err != nil {
 		w.t.Fatalf("record does not survive JSON: %v\n%s", err, text)
 	}

@@ -5,7 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"crypto/tls"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +13,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -70,6 +72,19 @@ func raw(t testing.TB, text string) string {
 	return "http://" + l.Addr().String()
 }
 
+// caFile is a file with the certificate of a server, for HTTPOptions.CA.
+func caFile(t testing.TB, s *httptest.Server) string {
+	return file(t, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
+}
+
+// file is a file of its own with some content.
+func file(t testing.TB, content []byte) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "file")
+	must(t, os.WriteFile(name, content, 0o600))
+	return name
+}
+
 func expectError(t *testing.T, w *watcher, want string) {
 	t.Helper()
 	o, err := w.look()
@@ -98,7 +113,7 @@ func TestNewHTTPErrors(t *testing.T) {
 		}
 	}
 	s, err := NewHTTP("HTTPS://h/x?k=v#part", HTTPOptions{})
-	if err != nil || s.Kind() != KindHTTP || s.String() != "HTTPS://h/x?k=v#part" {
+	if err != nil || s.Kind() != KindHTTP || s.String() != "https://h/x?…" {
 		t.Errorf("got %v, %v", s, err)
 	}
 }
@@ -234,6 +249,7 @@ func TestDigests(t *testing.T) {
 func TestBodiesSurviveTheRecord(t *testing.T) {
 	var answer http.HandlerFunc
 	w := watchURL(t, scripted(t, &answer), HTTPOptions{})
+	before := ""
 	for _, text := range []string{
 		`{"a":1,"a":2}`, `"\ud800"`, `{"\ud800":1,"\ud801":2}`, "{}", "[]", `""`, "null", "0", "false", "",
 		strings.Repeat("[", 5000) + strings.Repeat("]", 5000), strings.Repeat("[", 20000),
@@ -242,7 +258,10 @@ func TestBodiesSurviveTheRecord(t *testing.T) {
 		answer = body(text)
 		if o := w.poll(); !o.Changed || string(o.Body) != text {
 			t.Errorf("%.20q: got %+v", text, o)
+		} else if before != "" && before != string(o.Previous) {
+			t.Errorf("%.20q: previous is %.20q, want %.20q", text, o.Previous, before)
 		}
+		before = text
 		if w.record.Current == nil {
 			t.Errorf("%.20q: the record lost it", text)
 		}
@@ -406,10 +425,8 @@ func TestRedirects(t *testing.T) {
 	expectError(t, watch("/login"), "HTTP 302 to http://127.0.0.1/x?…: user information in a URL is refused")
 	expectError(t, watch("/down"), "redirected to "+plain.URL+"/gone?…: HTTP 404")
 
-	secure := httptest.NewTLSServer(to(plain.URL + "/hop/0"))
-	t.Cleanup(secure.Close)
-	w := watchURL(t, secure.URL, HTTPOptions{})
-	w.source.http.transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: secure.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}
+	secure := serveTLS(t, to(plain.URL+"/hop/0"), nil)
+	w := watchURL(t, secure.URL, HTTPOptions{CA: caFile(t, secure)})
 	expectError(t, w, "HTTP 302 to "+plain.URL+"/hop/0: a redirect from https to http is refused")
 	if o, err := watchURL(t, secure.URL, HTTPOptions{}).look(); err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("an unknown authority: got %+v, %v", o, err)
@@ -492,14 +509,14 @@ func TestOneDeadlineOverAll(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := watchURL(t, tt.scheme+"://"+hanging(t, tt.answer)+"/?token=secret", HTTPOptions{})
-			_, err := w.source.Look(t.Context(), nil, 50*time.Millisecond, nil)
+			_, err := w.source.Look(t.Context(), Committed{}, LookOptions{Timeout: 50 * time.Millisecond})
 			want := "cannot fetch " + redact(w.source.http.url) + ": took longer than 50ms: context deadline exceeded"
 			if !errors.Is(err, context.DeadlineExceeded) || err.Error() != want {
 				t.Errorf("timed out: got %v, want %s", err, want)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(20*time.Millisecond, cancel)
-			if _, err := w.source.Look(ctx, nil, 0, nil); !errors.Is(err, context.Canceled) {
+			if _, err := w.source.Look(ctx, Committed{}, LookOptions{}); !errors.Is(err, context.Canceled) {
 				t.Errorf("cancelled: got %v", err)
 			}
 		})
@@ -513,7 +530,7 @@ func TestHangingSourceDelaysNoOther(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { // waited for below
-		_, err := slow.source.Look(ctx, nil, 0, nil)
+		_, err := slow.source.Look(ctx, Committed{}, LookOptions{})
 		ended <- err
 	}()
 	for range 20 {
@@ -538,5 +555,35 @@ func TestSizes(t *testing.T) {
 		if got := bytesText(n); got != want {
 			t.Errorf("%d: got %s, want %s", n, got, want)
 		}
+	}
+}
+
+// A feed whose items come in another order, the newest not first, is one change and then none (C42f).
+func TestReorderedFeed(t *testing.T) {
+	answer := body("<rss><item>1</item><item>2</item></rss>")
+	w := watchURL(t, scripted(t, &answer), HTTPOptions{})
+	w.poll()
+	answer = body("<rss><item>1</item><item>3</item><item>2</item></rss>")
+	if !w.poll().Changed {
+		t.Error("the change was missed")
+	}
+	for range 3 {
+		if w.poll().Changed {
+			t.Error("the same feed is a change again")
+		}
+	}
+}
+
+// A number with a huge exponent costs what its text does, and no more (C32).
+func TestHugeExponentIsCheap(t *testing.T) {
+	text := []byte(`[1e1000000000,1e-1000000000]`)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if _, err := contentOf(text); err != nil {
+		t.Fatal(err)
+	}
+	runtime.ReadMemStats(&after)
+	if used := after.TotalAlloc - before.TotalAlloc; used > 1<<20 {
+		t.Errorf("took %d bytes", used)
 	}
 }

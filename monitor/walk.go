@@ -4,14 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"path/filepath"
-	"runtime"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"marbles/state"
 )
 
 var (
@@ -20,13 +22,13 @@ var (
 )
 
 const (
-	maxDepth   = 256  // levels of directories; each holds a descriptor while it is walked
-	listChunk  = 1024 // directory entries read at once
+	maxDepth   = 256 // levels of directories; each may hold a descriptor while it is walked
 	maxWorkers = 4
+	together   = 128 // files that one task looks at
 )
 
 // A look is one walk over a workspace, or the part of it that its glob can match.
-// Every name ends up in one of three states: in files (present), below or at a name in
+// Every name ends up in one of three states: found in a scan (present), below or at a name in
 // unknown, or in neither (absent).
 type look struct {
 	ctx           context.Context
@@ -34,41 +36,79 @@ type look struct {
 	dir           string
 	glob, exclude *glob
 	names         func() []string // of the workspace: as given, and without links
-	committed     *observed
+	honour        bool            // .gitignore files
+	memory        *memory         // from the look before; never nil
+	committed     Committed
+	prev          *state.MonitorRecord // what was committed, once it is loaded
+	base          baseline             // the same
+	calm          bool                 // all is as it was committed, and prev is not loaded
+	failed        error                // why it could not be loaded
+	now           time.Time
+	reread        time.Duration // a digest older than this is not trusted
+	how           lookHow
+	batch         *batch // what is shared with other looks; nil for nothing
+	pool          *pool
 	root          *folder
-	jobs          chan job
+	learnt        atomic.Bool // a listing, or a look for one name, that gave an answer
 
-	// Of the walking goroutine alone.
-	mounts map[string]bool   // directories that are on another device than their parent; "." is the workspace
-	notes  map[string]string // what a person should know though it hides nothing
-	learnt bool              // a listing, or a look for one name, that gave an answer
-
-	mu      sync.Mutex // guards what follows
-	files   map[string]string
+	mu      sync.Mutex // guards what follows until the walk has ended
+	scans   []*scan    // sorted by path when the walk has ended
+	mounts  map[string]bool
+	notes   map[string]string // what a person should know though it hides nothing
 	unknown map[string]error
+	moving  map[string]int // see memory
+	ignores map[string]ignoreFile
 }
 
-// observed is a committed observation in terms of paths.
-type observed struct {
-	files  map[string]string // path to digest
-	mounts map[string]bool
+// lookHow is how a look differs from the usual one.
+type lookHow struct {
+	statOnly   bool // read nothing: each file found has a signature and no digest
+	distrust   bool // read everything
+	takeMoving bool // take the digest of what was read from a file that changes while it is read
 }
 
-// job is one file to read: name in folder, or where the link of that name leads.
-type job struct {
-	folder *folder
-	name   string
-	path   string
-	link   bool
-}
-
-// place is a directory of the walk with how far its path has come in the globs.
+// A place is a directory of the walk with how far its path has come in the globs.
 type place struct {
 	*folder
-	path         string // "" is the workspace
-	in, out      cursor // in the glob and in the exclude patterns
-	depth        int
-	literalNames []string // all that can match here; nil where a listing tells
+	path    string // "" is the workspace
+	in, out cursor // in the glob and in the exclude patterns
+	rules   *ignoreStack
+	depth   int
+	only    []string // all names that can match here; nil where a listing tells
+}
+
+// A scan is what a look saw of the files of one directory.
+type scan struct {
+	path  string
+	at    *folder
+	old   *knownDir    // as remembered; may be nil
+	files []found      // sorted by name when the walk has ended; nil if same
+	left  atomic.Int32 // tasks that have not ended
+	same  bool         // the files are those of old, each unchanged
+}
+
+// found is a name that the glob selects. It is present if one of old and now says so.
+type found struct {
+	name string
+	kind uint8  // unix.DT_REG or DT_LNK
+	old  int32  // 1 + its index in the scan's old directory, where that still holds
+	now  *known // what was learnt in this look
+}
+
+func (s *scan) known(f *found) *known {
+	if f.old > 0 {
+		return &s.old.files[f.old-1]
+	}
+	return f.now
+}
+
+// A task is a directory to enter, or some files of a scan to look at. It holds its folder.
+type task struct {
+	place
+	name string // of the directory; "" for files of scan
+	scan *scan
+	from int
+	to   int
 }
 
 // walk fills the look. An error means that the workspace could not be opened, or ctx ended.
@@ -84,29 +124,47 @@ func (l *look) walk() error {
 	var up unix.Stat_t
 	if err := l.disk.lstatat(root.fd, "..", &up); err == nil && uint64(up.Dev) != root.dev {
 		l.mounts["."] = true
-	} else if l.committed.mounts["."] {
+	} else if l.base.mounts["."] {
 		return errUnmounted
 	}
-
-	l.jobs = make(chan job, 64)
-	var workers sync.WaitGroup
-	for range min(maxWorkers, runtime.GOMAXPROCS(0)) {
-		workers.Go(l.work)
-	}
-	l.walkIn(place{folder: root, in: in, out: l.exclude.start(), literalNames: names})
-	close(l.jobs)
-	workers.Wait()
+	l.pool = newPool(maxWorkers, l.do)
+	var r reader
+	l.walkIn(place{folder: root, in: in, out: l.exclude.start(), only: names}, &r)
+	l.pool.wait()
+	slices.SortFunc(l.scans, func(a, b *scan) int { return strings.Compare(a.path, b.path) })
 	if err := l.ctx.Err(); err != nil {
 		return err
 	}
+	return l.judge()
+}
+
+// judge brings together what was seen and what was committed. Where all is as it was there is no need to load that.
+func (l *look) judge() error {
 	l.missMounts()
+	if l.base.memory != nil {
+		if l.calm = l.asCommitted(); l.calm {
+			return nil
+		}
+		if l.failed = l.load(); l.failed != nil {
+			return l.failed
+		}
+		l.missMounts()
+	}
 	return l.confirm()
+}
+
+// load loads what was committed.
+func (l *look) load() (err error) {
+	if l.prev, err = l.committed.load(); err == nil {
+		l.base = newBaseline(l.prev)
+	}
+	return err
 }
 
 // rootMissing judges a workspace that cannot be opened: it is gone for good only
 // where it was no mount and the directory above it can be read.
 func (l *look) rootMissing(err error) error {
-	if !absent(err) || len(l.committed.files) == 0 || l.committed.mounts["."] {
+	if !absent(err) || l.base.empty() || l.base.mounts["."] {
 		return err
 	}
 	parent, perr := l.disk.openRoot(filepath.Dir(l.dir), true)
@@ -114,102 +172,156 @@ func (l *look) rootMissing(err error) error {
 		return err
 	}
 	defer parent.release()
-	if _, lerr := l.disk.list(parent.list, 1); lerr != nil && lerr != io.EOF {
+	if _, lerr := l.disk.list(l.ctx, parent.fd); lerr != nil {
 		return err
 	}
-	l.learnt = true
-	l.missMounts()
-	return nil
+	l.learnt.Store(true)
+	return l.judge()
 }
 
-func (l *look) walkIn(p place) {
-	if p.literalNames != nil {
-		for _, name := range p.literalNames {
-			l.try(p, name)
+// do does a task. After ctx ended it only lets go of what the task holds.
+func (l *look) do(t task, r *reader) {
+	defer t.release()
+	switch {
+	case l.ctx.Err() != nil:
+	case t.scan == nil:
+		l.enter(t.place, t.name, r)
+	default:
+		for i := t.from; i < t.to; i++ {
+			if l.ctx.Err() != nil {
+				return
+			}
+			l.see(t.scan, &t.scan.files[i], r)
 		}
-		return
+		if t.scan.left.Add(-1) == 0 {
+			t.scan.finish()
+		}
 	}
-	var folders []string
-	for {
-		if l.ctx.Err() != nil {
+}
+
+// walkIn looks into a directory that is open. It hands on what is in it.
+func (l *look) walkIn(p place, r *reader) {
+	if l.honour {
+		rules, err := l.rulesIn(p, r)
+		if err != nil {
+			// Without its rules nothing can be said of what is in there.
+			l.doubt(p.path, errors.New("cannot read its .gitignore: "+reason(err)))
 			return
 		}
-		entries, err := l.disk.list(p.list, listChunk)
-		for _, e := range entries {
-			switch e.Type() {
-			case fs.ModeDir:
-				folders = append(folders, e.Name())
-			case 0, fs.ModeSymlink:
-				l.found(p, e.Name(), e.Type() == fs.ModeSymlink)
-			}
-		}
-		if err == io.EOF {
-			l.learnt = true
-			break
-		}
-		if err != nil {
-			if !absent(err) {
-				l.doubt(p.path, err)
-			}
-			break
-		}
+		p.rules = p.rules.push(p.path, rules)
 	}
-	for _, name := range folders {
-		l.enter(p, name)
+	files, tasks, err := l.split(p)
+	if err != nil {
+		if !absent(err) && l.ctx.Err() == nil {
+			l.doubt(p.path, err)
+		}
+		return
 	}
+	if len(files) > 0 {
+		s := &scan{path: p.path, at: p.folder, files: files, old: l.memory.dir(p.path)}
+		pieces := (len(files) + together - 1) / together
+		s.left.Store(int32(pieces))
+		for i := range pieces {
+			tasks = append(tasks, task{place: p, scan: s, from: i * together, to: min(len(files), (i+1)*together)})
+		}
+		l.mu.Lock()
+		l.scans = append(l.scans, s)
+		l.mu.Unlock()
+	}
+	for range tasks {
+		p.retain()
+	}
+	// The files come last and so are done first: their directory can be closed before others are opened.
+	l.pool.add(tasks...)
 }
 
-// try looks for one name in a directory that is not listed.
-func (l *look) try(p place, name string) {
-	if l.ctx.Err() != nil {
-		return
+// split says which names in a directory are files that the glob selects, and which are directories to enter.
+func (l *look) split(p place) (files []found, folders []task, err error) {
+	names, kinds := p.only, []uint8(nil)
+	if p.only == nil {
+		all, err := l.list(p)
+		if err != nil {
+			return nil, nil, err
+		}
+		l.learnt.Store(true)
+		names, kinds = all.names, all.kinds
+	}
+	for i, name := range names {
+		kind := uint8(unix.DT_UNKNOWN)
+		if kinds != nil {
+			kind = kinds[i]
+		}
+		if kind == unix.DT_UNKNOWN {
+			kind = l.kindOf(p, name)
+		}
+		switch kind {
+		case unix.DT_DIR:
+			if in, out, ok := l.inner(p.in, p.out, name); ok && !p.rules.ignored(p.path, name, true) {
+				inside := p
+				inside.in, inside.out = in, out
+				folders = append(folders, task{place: inside, name: name})
+			}
+		case unix.DT_REG, unix.DT_LNK:
+			if !l.wants(p, name) || p.rules.ignored(p.path, name, false) {
+				continue
+			}
+			if files == nil {
+				files = make([]found, 0, len(names)-i)
+			}
+			files = append(files, found{name: name, kind: kind})
+		}
+	}
+	return files, folders, nil
+}
+
+// kindOf looks for one name, and says what it is where the listing does not, or there is none.
+func (l *look) kindOf(p place, name string) uint8 {
+	if _, _, ok := l.inner(p.in, p.out, name); !ok && !l.wants(p, name) {
+		return unix.DT_CHR // whatever it is, it is of no use
 	}
 	path := joinPath(p.path, name)
 	var st unix.Stat_t
 	err := l.disk.lstatat(p.fd, name, &st)
-	mode := uint32(st.Mode)
 	switch {
-	case err != nil && absent(err) && l.committed.mounts[path]:
+	case err != nil && absent(err) && l.base.mounts[path]:
 		l.doubt(path, errUnmounted)
 	case err != nil && absent(err):
-		l.learnt = true
+		l.learnt.Store(true)
 	case err != nil:
 		l.doubt(path, err)
-	case isType(mode, unix.S_IFDIR):
-		l.enter(p, name)
-	case isType(mode, unix.S_IFREG), isType(mode, unix.S_IFLNK):
-		l.learnt = true
-		link := isType(mode, unix.S_IFLNK)
-		l.found(p, name, link)
-		if link && len(l.glob.enter(p.in, name)) > 0 {
+	case isType(&st, unix.S_IFDIR):
+		return unix.DT_DIR
+	case isType(&st, unix.S_IFREG):
+		l.learnt.Store(true)
+		return unix.DT_REG
+	case isType(&st, unix.S_IFLNK):
+		l.learnt.Store(true)
+		if p.only != nil && len(l.glob.enter(p.in, name)) > 0 {
+			l.mu.Lock()
 			l.notes[path] = "a link, and directories are not looked for behind links"
+			l.mu.Unlock()
 		}
+		return unix.DT_LNK
 	default:
-		l.learnt = true
+		l.learnt.Store(true)
 	}
+	return unix.DT_CHR
 }
 
-// found hands a file that matches to the workers.
-func (l *look) found(p place, name string, link bool) {
-	if ignoredFile(name) || !l.glob.matches(p.in, name) || l.exclude.matches(p.out, name) {
-		return
-	}
-	l.jobs <- job{p.retain(), name, joinPath(p.path, name), link}
+// wants reports whether a file of this name is selected, as far as the patterns say.
+func (l *look) wants(p place, name string) bool {
+	return !ignoredFile(name) && l.glob.matches(p.in, name) && !l.exclude.matches(p.out, name)
 }
 
-// enter walks the directory called name, if anything in it can match.
-func (l *look) enter(p place, name string) {
-	in, out, ok := l.inner(p.in, p.out, name)
-	if !ok || l.ctx.Err() != nil {
-		return
-	}
+// enter walks the directory called name. The cursors of p are those inside it, all else is outside.
+func (l *look) enter(p place, name string, r *reader) {
 	path := joinPath(p.path, name)
 	if p.depth == maxDepth {
 		l.doubt(path, errTooDeep)
 		return
 	}
-	names, direct := l.glob.literals(in)
-	f, err := l.disk.openFolder(p.fd, name, filepath.Join(l.dir, path), !direct, unix.O_NOFOLLOW)
+	names, direct := l.glob.literals(p.in)
+	f, err := l.disk.openFolder(p.fd, name, !direct, unix.O_NOFOLLOW)
 	if err != nil {
 		if !absent(err) {
 			l.doubt(path, err)
@@ -218,12 +330,14 @@ func (l *look) enter(p place, name string) {
 	}
 	defer f.release()
 	if f.dev != p.dev {
+		l.mu.Lock()
 		l.mounts[path] = true
-	} else if l.committed.mounts[path] {
+		l.mu.Unlock()
+	} else if l.base.mounts[path] {
 		l.doubt(path, errUnmounted)
 		return
 	}
-	l.walkIn(place{folder: f, path: path, in: in, out: out, depth: p.depth + 1, literalNames: names})
+	l.walkIn(place{folder: f, path: path, in: p.in, out: p.out, rules: p.rules, depth: p.depth + 1, only: names}, r)
 }
 
 // inner are the cursors inside a directory; ok is false where nothing in it can match.
@@ -235,91 +349,64 @@ func (l *look) inner(in, out cursor, name string) (_, _ cursor, ok bool) {
 	return in, l.exclude.enter(out, name), len(in) > 0
 }
 
-// selects reports whether the look would see a file of this path.
+// selects reports whether the look would see a file of this path. The walk has ended.
 func (l *look) selects(path string) bool {
-	in, out := l.glob.start(), l.exclude.start()
-	dir, name, nested := cutLast(path)
-	if nested {
-		var ok bool
-		if in, out, ok = l.descend(dir); !ok {
-			return false
-		}
-	}
-	return !ignoredFile(name) && l.glob.matches(in, name) && !l.exclude.matches(out, name)
+	dir, name, _ := cutLast(path)
+	p, ok := l.descend(dir)
+	return ok && l.wants(p, name) && !l.ignored(p, name, false)
 }
 
-// descend are the cursors inside the directory of a path; ok is false where the walk
-// would not go there.
-func (l *look) descend(dir string) (in, out cursor, ok bool) {
-	in, out = l.glob.start(), l.exclude.start()
+// ignored is for a name that the walk need not have come to. In a directory that is unknown the rules are unknown too,
+// and none of those above it decides: a deeper one may bring the name back.
+func (l *look) ignored(p place, name string, isDir bool) bool {
+	return p.rules.ignored(p.path, name, isDir) && !l.inDoubt(p.path)
+}
+
+// descend is the inside of the directory of a path; ok is false where the walk would not go there.
+func (l *look) descend(dir string) (p place, ok bool) {
+	p = place{in: l.glob.start(), out: l.exclude.start()}
+	p.rules = p.rules.push("", l.ignores[""].rules)
+	if dir == "" {
+		return p, true
+	}
 	for name := range strings.SplitSeq(dir, "/") {
-		if in, out, ok = l.inner(in, out, name); !ok {
-			return nil, nil, false
+		if p.in, p.out, ok = l.inner(p.in, p.out, name); !ok || l.ignored(p, name, true) {
+			return p, false
 		}
+		p.path = joinPath(p.path, name)
+		p.rules = p.rules.push(p.path, l.ignores[p.path].rules)
 	}
-	return in, out, true
+	return p, true
 }
 
-// work reads files until there are no more. After ctx ended it only lets go of them.
-func (l *look) work() {
-	buf := make([]byte, chunk)
-	for j := range l.jobs {
-		if l.ctx.Err() == nil {
-			sum, err := l.read(j, buf)
-			l.settle(j.path, sum, err)
-		}
-		j.folder.release()
-	}
-}
-
-func (l *look) read(j job, buf []byte) (string, error) {
-	if !j.link {
-		return l.disk.digest(l.ctx, j.folder.fd, j.name, buf)
-	}
-	f, name, err := l.resolve(j.path)
-	if err != nil {
-		return "", err
-	}
-	defer f.release()
-	return l.disk.digest(l.ctx, f.fd, name, buf)
-}
-
-// settle puts a path into one of the three states.
-func (l *look) settle(path, sum string, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch {
-	case err == nil:
-		l.files[path] = sum
-	case !absent(err):
-		l.unknown[path] = err
-	}
-}
-
-// doubt makes a directory, or what should be one, unknown with all below it.
+// doubt makes a path unknown with all below it.
 func (l *look) doubt(path string, err error) {
 	if path == "" {
 		path = "."
 	}
-	l.settle(path, "", err)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.unknown[path] = err
 }
 
 // missMounts makes unknown what was a mount when it was committed and was not met:
 // some tools take the mount point away with the mount.
 func (l *look) missMounts() {
-	for m := range l.committed.mounts {
+	for m := range l.base.mounts {
 		if m == "." || l.mounts[m] || l.inDoubt(m) {
 			continue
 		}
-		if _, _, ok := l.descend(m); ok {
+		if _, ok := l.descend(m); ok {
 			l.doubt(m, errUnmounted)
 		}
 	}
 }
 
-// inDoubt reports whether a path, or a directory above it, is unknown. The walk has
-// ended: the workers' lock is not needed.
+// inDoubt reports whether a path, or a directory above it, is unknown. The walk has ended.
 func (l *look) inDoubt(path string) bool {
+	if len(l.unknown) == 0 {
+		return false
+	}
 	if _, ok := l.unknown["."]; ok {
 		return true
 	}
@@ -333,13 +420,6 @@ func (l *look) inDoubt(path string) bool {
 		}
 		path = dir
 	}
-}
-
-func cutLast(path string) (dir, name string, nested bool) {
-	if i := strings.LastIndexByte(path, '/'); i >= 0 {
-		return path[:i], path[i+1:], true
-	}
-	return "", path, false
 }
 
 // describe is a path with what is wrong with it, on one line.

@@ -90,11 +90,23 @@ type MonitorRecord struct {
 	Mounts  []string       `json:"mounts,omitempty"`
 	Current jsontext.Value `json:"current,omitzero"` // any JSON value, or the body as a string
 	// CurrentBase64 marks a body that is not UTF-8: Current is then its base64.
-	CurrentBase64 bool           `json:"currentBase64,omitzero"`
-	Hash          string         `json:"hash,omitempty"`
-	Status        int            `json:"status,omitzero"`
-	Pending       *PendingLaunch `json:"pending,omitempty"`
-	Unknown       jsontext.Value `json:",embed"`
+	CurrentBase64 bool   `json:"currentBase64,omitzero"`
+	Hash          string `json:"hash,omitempty"` // of the selection, where there is a Filter, else of the body
+	Status        int    `json:"status,omitzero"`
+	// Filter is the canonical text of what selected the part that counts, "" for the whole body; Selection is that part:
+	// any JSON value, or a string.
+	Filter     string         `json:"filter,omitempty"`
+	Selection  jsontext.Value `json:"selection,omitzero"`
+	Validators Validators     `json:"validators,omitzero"`
+	Pending    *PendingLaunch `json:"pending,omitempty"`
+	Unknown    jsontext.Value `json:",embed"`
+}
+
+// Validators are what a server said this observation can be asked for by, word for word.
+type Validators struct {
+	URL          string `json:"url"` // the last one, after redirects; of a query only the digest
+	ETag         string `json:"etag,omitempty"`
+	LastModified string `json:"lastModified,omitempty"`
 }
 
 // Status is the state of a run.

@@ -338,7 +338,7 @@ func TestSubdirectoriesOthersMayWrite(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root refuses such directories")
 	}
-	for _, dir := range []string{"runs", "output", "schedules", "slots", "monitors", "locks"} {
+	for _, dir := range []string{"runs", "output", "schedules", "slots", "monitors", "health", "cache", "locks"} {
 		for name, change := range map[string]func(path string) error{
 			"mode":   func(path string) error { return os.Chmod(path, 0o777) },
 			"owner":  func(path string) error { return os.Chown(path, 12345, 0) },

@@ -22,7 +22,8 @@ func (w *Workspace) Sweep() ([]string, error) {
 		errs  []error
 		alive = make(map[int]bool)
 	)
-	for _, dir := range []string{w.dir, w.path(runsDir), w.path(schedulesDir), w.path(monitorsDir), w.path(locksDir)} {
+	dirs := []string{w.dir, w.path(runsDir), w.path(schedulesDir), w.path(monitorsDir), w.path(healthDir), w.path(cacheDir), w.path(locksDir)}
+	for _, dir := range dirs {
 		names, err := readNames(dir, tempExt)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, fmt.Errorf("cannot list %s: %w", dir, bare(err)))

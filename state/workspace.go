@@ -39,11 +39,13 @@ const (
 	schedulesDir = "schedules"
 	slotsDir     = "slots"
 	monitorsDir  = "monitors"
+	healthDir    = "health"
+	cacheDir     = "cache"
 	locksDir     = "locks"
 )
 
 // subDirs is all of them.
-var subDirs = [...]string{runsDir, outputDir, schedulesDir, slotsDir, monitorsDir, locksDir}
+var subDirs = [...]string{runsDir, outputDir, schedulesDir, slotsDir, monitorsDir, healthDir, cacheDir, locksDir}
 
 const recordExt = ".json"
 
@@ -67,15 +69,21 @@ func (w *Workspace) files() files {
 }
 
 func (w *Workspace) writer() writer { return writer{fs: w.files()} }
+func (w *Workspace) lazily() writer { return writer{fs: w.files(), lazy: true} }
 
-// save writes a record. A workspace whose directories were deleted under a running
-// service gets them back.
+// save writes a record.
 func (w *Workspace) save(how writer, path string, v any) error {
 	data, err := encode(v)
 	if err != nil {
 		return fmt.Errorf("cannot write %s: %w", path, err)
 	}
-	err = how.write(path, data)
+	return w.put(how, path, data)
+}
+
+// put writes a file. A workspace whose directories were deleted under a running service
+// gets them back.
+func (w *Workspace) put(how writer, path string, data []byte) error {
+	err := how.write(path, data)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err := w.makeDirs(); err != nil {
 			return fmt.Errorf("cannot write %s: %w", path, err)
@@ -210,7 +218,7 @@ func (w *Workspace) WriteKey(key string, rec *KeyRecord) error {
 // WriteKeyLazily writes it atomically but without any fsync: losing it costs one
 // early poll. For polls that saw nothing only.
 func (w *Workspace) WriteKeyLazily(key string, rec *KeyRecord) error {
-	return w.writeKey(writer{fs: w.files(), lazy: true}, key, rec)
+	return w.writeKey(w.lazily(), key, rec)
 }
 
 func (w *Workspace) writeKey(how writer, key string, rec *KeyRecord) error {

@@ -36,7 +36,7 @@ func TestRegister(t *testing.T) {
 	if got, err = w.Record(); err != nil || got.Config != nil {
 		t.Errorf("config %v, %v, want none", got.Config, err)
 	}
-	for _, dir := range []string{"", "runs", "output", "schedules", "slots", "monitors", "locks"} {
+	for _, dir := range []string{"", "runs", "output", "schedules", "slots", "monitors", "health", "cache", "locks"} {
 		info, err := os.Stat(w.path(dir))
 		noError(t, err)
 		if info.Mode() != fs.ModeDir|0o700 {
@@ -221,10 +221,18 @@ func TestRefusedNamesCreateNothing(t *testing.T) {
 		_, keyErr := w.Key(name)
 		_, monitorErr := w.Monitor(name)
 		_, slotsErr := w.Slots(name, 1)
+		_, healthErr := w.Health(name)
+		_, cacheErr := w.ReadCache(name)
+		_, stampErr := w.MonitorStamp(name)
 		for what, err := range map[string]error{
 			"Key":            keyErr,
 			"Monitor":        monitorErr,
 			"Slots":          slotsErr,
+			"Health":         healthErr,
+			"ReadCache":      cacheErr,
+			"MonitorStamp":   stampErr,
+			"WriteHealth":    w.WriteHealth(name, &Health{}),
+			"WriteCache":     w.WriteCache(name, nil),
 			"WriteKey":       w.WriteKey(name, &KeyRecord{}),
 			"WriteKeyLazily": w.WriteKeyLazily(name, &KeyRecord{}),
 			"WriteMonitor":   w.WriteMonitor(name, &MonitorRecord{}),
@@ -284,6 +292,8 @@ func TestMonitorRecord(t *testing.T) {
 		{"launch without input", MonitorRecord{Pending: &PendingLaunch{Workflow: "w"}}, `"input": null`},
 		{"exact numbers", MonitorRecord{Current: jsontext.Value(`9007199254740993.0`)}, `"current": 9007199254740993.0`},
 		{"escapes as they came", MonitorRecord{Current: jsontext.Value(`"\u003c\ud800"`)}, `"current": "\u003c\ud800"`},
+		{"empty selection", MonitorRecord{Selection: jsontext.Value(`""`), Filter: "css h1"}, `"selection": ""`},
+		{"validators", MonitorRecord{Validators: Validators{URL: "http://a/b", ETag: `W/"1"`}}, `"etag": "W/\"1\""`},
 		{"unknown fields", MonitorRecord{Pending: &PendingLaunch{Unknown: jsontext.Value(`{"n":1}`)}, Unknown: jsontext.Value(`{"m":2}`)}, `"n": 1`},
 	}
 	for _, tt := range tests {
@@ -380,6 +390,8 @@ func TestDirectoriesComeBack(t *testing.T) {
 		func() error { return w.WriteKeyLazily("k", &KeyRecord{}) },
 		func() error { return w.CreateRun(testRun(NewRunID(time.Now()), Queued, time.Now())) },
 		func() error { return w.AppendSlot("k", SlotEntry{Outcome: SlotRan}, true) },
+		func() error { return w.WriteHealthLazily("k", &Health{}) },
+		func() error { return w.WriteCache("k", []byte("x")) },
 	} {
 		noError(t, os.RemoveAll(w.Dir()), write())
 	}

@@ -312,6 +312,9 @@ func TestSweep(t *testing.T) {
 		{path: fmt.Sprintf(".workspace.json.%d-abc.tmp", gone), swept: true},
 		{path: fmt.Sprintf("schedules/.a.b-2.json.%d-abc.tmp", gone), swept: true},
 		{path: fmt.Sprintf("monitors/.m.json.%d-abc.tmp", gone), swept: true},
+		{path: fmt.Sprintf("health/.m.json.%d-abc.tmp", gone), swept: true},
+		{path: fmt.Sprintf("cache/.m.%d-abc.tmp", gone), swept: true},
+		{path: "cache/m.tmp"}, // a key's
 		{path: fmt.Sprintf("locks/.schedule:a.%d-abc.tmp", gone), swept: true},
 		{path: "locks/schedule:a"},
 		{path: fmt.Sprintf("locks/.schedule:a.%d-abc.tmp", parent), old: true},

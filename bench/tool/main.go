@@ -17,9 +17,13 @@ func main() {
 		"spread":    spread,    // spread ROOT PROJECT   first start, last start, last end of the runs there
 		"journal":   journal,   // journal ROOT PROJECT RUN STEP STREAM   the bytes of a stream, put together again
 		"schedules": schedules, // schedules N FILES DIR   N schedules that never fire, over some files
+		"urls":      urls,      // urls N http|https DIR   serves N URLs and writes their monitors, until it is killed
+		"mkfiles":   mkfiles,   // mkfiles N DIR   N files of 1 KiB
+		"looks":     looks,     // looks N DIR   N first and N unchanged looks at DIR beside sha256sum and git status
+		"count":     count,     // count URL   how many requests a server of urls has answered
 	}
 	if len(os.Args) < 2 || commands[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: tool pair|skeleton|serial|mkruns|proc|spread|journal|schedules …")
+		fmt.Fprintln(os.Stderr, "usage: tool pair|skeleton|serial|mkruns|proc|spread|journal|schedules|urls|mkfiles|looks|count …")
 		os.Exit(2)
 	}
 	if err := commands[os.Args[1]](os.Args[2:]); err != nil {

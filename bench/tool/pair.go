@@ -16,7 +16,8 @@ import (
 // sample is one finished process, by the operating system's own accounting.
 type sample struct {
 	wall time.Duration
-	rss  int64 // bytes
+	rss  int64         // bytes
+	cpu  time.Duration // where it was asked for
 }
 
 // pair runs two commands in turn, A B A B …, and prints medians: on a noisy machine only a comparison in one run holds.
@@ -69,7 +70,7 @@ func once(argv []string) (sample, error) {
 	if runtime.GOOS == "linux" { // KiB there, bytes on macOS
 		rss *= 1024
 	}
-	return sample{wall, rss}, nil
+	return sample{wall: wall, rss: rss}, nil
 }
 
 func median(s []sample) (time.Duration, int64) {

@@ -91,7 +91,8 @@ func (w *crashWorld) auditFiles(ws *state.Workspace) {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
-		if err != nil || d.IsDir() || strings.HasPrefix(d.Name(), ".") || filepath.Base(filepath.Dir(path)) == "locks" {
+		if err != nil || d.IsDir() || strings.HasPrefix(d.Name(), ".") || filepath.Base(filepath.Dir(path)) == "locks" ||
+			filepath.Base(filepath.Dir(path)) == "cache" {
 			return err
 		}
 		data, err := os.ReadFile(path)

@@ -3,11 +3,14 @@ package main
 import (
 	"errors"
 	"io/fs"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,6 +28,7 @@ func TestMain(m *testing.M) {
 //	await regexp file           wait until a file, or one that a glob matches, holds it
 //	copytree from to            copy a folder of the repository, as examples/tour
 //	mode perm file              a file's permissions, as 0600
+//	expand file                 replace $URL in a file by the address of a server of the folder www
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: filepath.Join("testdata", "script"),
@@ -32,6 +36,9 @@ func TestScripts(t *testing.T) {
 			home := filepath.Join(e.WorkDir, "home")
 			e.Setenv("HOME", home)
 			e.Setenv("TZ", "UTC")
+			server := httptest.NewServer(http.FileServer(http.Dir(filepath.Join(e.WorkDir, "www"))))
+			e.Defer(server.Close)
+			e.Setenv("URL", server.URL)
 			return os.Mkdir(home, 0o700)
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
@@ -39,6 +46,7 @@ func TestScripts(t *testing.T) {
 			"await":    await,
 			"copytree": copytree,
 			"mode":     mode,
+			"expand":   expand,
 		},
 		RequireUniqueNames: true,
 	})
@@ -99,4 +107,12 @@ func mode(ts *testscript.TestScript, neg bool, args []string) {
 	if got := info.Mode().Perm(); got != fs.FileMode(want) {
 		ts.Fatalf("%s has mode %04o, want %04o", args[1], got, want)
 	}
+}
+
+func expand(ts *testscript.TestScript, neg bool, args []string) {
+	wantArgs(ts, neg, args, 1, "expand file")
+	name := ts.MkAbs(args[0])
+	data, err := os.ReadFile(name)
+	ts.Check(err)
+	ts.Check(os.WriteFile(name, []byte(strings.ReplaceAll(string(data), "$URL", ts.Getenv("URL"))), 0o600))
 }

@@ -16,6 +16,7 @@ import (
 
 	"marbles/cmd/internal/strict"
 	"marbles/monitor"
+	"marbles/monitor/filter"
 	"marbles/runner"
 	"marbles/scheduler"
 )
@@ -27,6 +28,10 @@ type Options struct {
 	Now     time.Time // for warnings about the next clock change; zero: no such warnings
 	// Local is the machine's zone for those warnings; nil: time.Local.
 	Local *time.Location
+	// Credentials is the directory of the service's systemd credentials ($CREDENTIALS_DIRECTORY), "" for none.
+	Credentials string
+	// Shared is what sources have in common; nil: this load's own.
+	Shared *Shared
 }
 
 // Catalog is what the definition files of one workspace declare.
@@ -122,9 +127,17 @@ type Monitor struct {
 	Enabled    bool
 	Timeout    time.Duration // for one look; 0: the source's default
 	Silent     bool          // baseline: silent
+	Live       bool          // the system's file notifications are a hint to look early
+	CertDays   int           // a URL: how many days ahead the end of the server's certificate is noticed; 0: never
 	// Handler is a workflow of one step made from `do`, named by the key; nil where there is only `start`.
-	Handler  *runner.Workflow
-	Start    string         // workflow launched after the handler succeeded; "" for none
-	Input    jsontext.Value // literal input of that launch; nil for none
-	Position Position
+	Handler *runner.Workflow
+	Start   string // workflow launched after the handler succeeded; "" for none
+	// Input is the literal input of that launch, or InputProgram makes it from the change: one result, an object or
+	// null. Both nil: none.
+	Input        jsontext.Value
+	InputProgram *filter.Program
+	// FailAfter failed looks in a row and the source is down, RecoverAfter good ones and it is up; both at least 1.
+	FailAfter, RecoverAfter int
+	OnDown, OnUp            *runner.Workflow // as Handler; nil for none
+	Position                Position
 }

@@ -107,7 +107,7 @@ func TestLoadEverything(t *testing.T) {
 	source := cmp.Comparer(func(a, b *monitor.Source) bool {
 		return (a == nil) == (b == nil) && (a == nil || a.String() == b.String() && a.Kind() == b.Kind())
 	})
-	files, err := monitor.NewFiles(dir, "docs/**/*.md", nil)
+	files, err := monitor.NewFiles(dir, "docs/**/*.md", monitor.FilesOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,8 +119,8 @@ func TestLoadEverything(t *testing.T) {
 		{Key: "docs-md-64d1e2", Label: "docs/**/*.md", Source: files, Cadence: every(t, "30s"), Jitter: time.Second, Enabled: true, Timeout: 20 * time.Second,
 			Handler: &runner.Workflow{Name: "docs-md-64d1e2", Steps: []runner.Step{
 				{Name: "docs-md-64d1e2", Command: runner.Command{Shell: "./reindex.sh"}, Env: []string{"X=y"}, Timeout: 10 * time.Second}}},
-			Start: "backup", Input: jsontext.Value(`{"a":[1]}`), Position: at(26, 5)},
-		{Key: "rel", Label: "https://example.test/releases", Source: http, Cadence: every(t, "1m"), Silent: true,
+			Start: "backup", Input: jsontext.Value(`{"a":[1]}`), FailAfter: 1, RecoverAfter: 1, Position: at(26, 5)},
+		{Key: "rel", Label: "https://example.test/releases", Source: http, Cadence: every(t, "1m"), Silent: true, CertDays: 14, FailAfter: 1, RecoverAfter: 1,
 			Handler:  &runner.Workflow{Name: "rel", Steps: []runner.Step{{Name: "rel", Command: runner.Command{Argv: []string{"echo", "hi"}}}}},
 			Position: at(34, 5)},
 	}

@@ -18,12 +18,10 @@ var (
 	workflowKeys = []string{"describe", "input", "env", "timeout", "workdir", "shell", "concurrency", "run", "steps"}
 	stepKeys     = []string{"name", "run", "env", "timeout", "workdir", "shell"}
 	scheduleKeys = []string{"run", "key", "every", "at", "cron", "timezone", "input", "jitter", "overlap", "catch_up", "enabled"}
-	monitorKeys  = []string{"watch", "key", "every", "at", "cron", "timezone", "jitter", "enabled", "timeout", "exclude", "do",
-		"start", "input", "baseline"}
-	atKeys      = []string{"hour", "minute", "weekday"}
-	overlaps    = []string{string(runner.OverlapSkip), string(runner.OverlapQueue), string(runner.OverlapReplace)}
-	weekdays    = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
-	cadenceKeys = []string{"every", "at", "cron"}
+	atKeys       = []string{"hour", "minute", "weekday"}
+	overlaps     = []string{string(runner.OverlapSkip), string(runner.OverlapQueue), string(runner.OverlapReplace)}
+	weekdays     = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
+	cadenceKeys  = []string{"every", "at", "cron"}
 )
 
 const (
@@ -68,9 +66,10 @@ type decoder struct {
 	*strict.Document
 	file      *file
 	workspace string
-	cadences  *cadences
-	names     map[string]string // texts that occur often, once each
-	shells    shells
+	exposed   bool // other users may read the file
+	*loading
+	names  map[string]string // texts that occur often, once each
+	shells shells
 }
 
 func (d *decoder) decode(root *strict.Node) {

@@ -59,14 +59,13 @@ func TestLoadErrors(t *testing.T) {
 			"a.yaml:2:12: schedules: want a list of schedules, got a mapping",
 			"a.yaml:3:11: monitors: want a list of monitors, got the number 5"}},
 
-		{name: "keys of later releases", text: "workflows:\n  a: {run: x, on_interrupt: restart, input_schema: {}, steps_: 1}\n  b: {steps: [{name: s, run: x, retry: 1, needs: [a], approve: {}}]}\nmonitors:\n- {watch: a, do: x, settle: 2s}", want: []string{
+		{name: "keys of later releases", text: "workflows:\n  a: {run: x, on_interrupt: restart, input_schema: {}, steps_: 1}\n  b: {steps: [{name: s, run: x, retry: 1, needs: [a], approve: {}}]}\n", want: []string{
 			`a.yaml:2:15: workflows.a.on_interrupt: unknown key "on_interrupt"`,
 			`a.yaml:2:38: workflows.a.input_schema: unknown key "input_schema"`,
 			`a.yaml:2:56: workflows.a.steps_: unknown key "steps_" (did you mean "steps"?)`,
 			`a.yaml:3:33: workflows.b.steps[0].retry: unknown key "retry"`,
 			`a.yaml:3:43: workflows.b.steps[0].needs: unknown key "needs"`,
-			`a.yaml:3:55: workflows.b.steps[0].approve: unknown key "approve"`,
-			`a.yaml:5:21: monitors[0].settle: unknown key "settle"`}},
+			`a.yaml:3:55: workflows.b.steps[0].approve: unknown key "approve"`}},
 		{name: "case matters", text: "workflows: {a: {Run: x}}", want: []string{
 			"a.yaml:1:16: workflows.a: give run or steps",
 			`a.yaml:1:17: workflows.a.Run: unknown key "Run" (did you mean "run"?)`}},
@@ -201,7 +200,7 @@ func TestLoadErrors(t *testing.T) {
 - {watch: a, do: x, exclude: [b, "!c", 5]}
 - {watch: "http://u:p@x/", do: x, exclude: [a]}
 - {watch: a, do: x, input: {a: 1}}
-- {watch: a, start: idle, input: "{a: .b}"}
+- {watch: a, start: idle, input: "{a: .b"}
 - {watch: a, do: {run: x, nme: y}, baseline: loud, timeout: 5}
 - {watch: a, do: 5, run: idle}
 - x
@@ -214,9 +213,9 @@ func TestLoadErrors(t *testing.T) {
 			`a.yaml:7:34: monitors[4].exclude[1]: exclude: bad pattern "!c": a leading "!" does not negate; use exclude, or write \! for a name that begins so`,
 			"a.yaml:7:40: monitors[4].exclude[2]: want a glob as a text, got the number 5; quote it",
 			"a.yaml:8:11: monitors[5].watch: cannot watch http://x/: user information in a URL is refused",
-			"a.yaml:8:44: monitors[5].exclude: exclude is for globs; a URL has nothing to exclude",
+			"a.yaml:8:35: monitors[5].exclude: exclude is for files, and this monitor watches a URL",
 			"a.yaml:9:28: monitors[6].input: input is for the workflow that start names, and there is no start",
-			"a.yaml:10:34: monitors[7].input: a jq program as input is not supported yet; give a mapping",
+			"a.yaml:10:34: monitors[7].input: column 7: the jq program ends too early",
 			`a.yaml:11:27: monitors[8].do.nme: unknown key "nme" (did you mean "name"?)`,
 			`a.yaml:11:46: monitors[8].baseline: want one of silent, got "loud"`,
 			"a.yaml:11:61: monitors[8].timeout: want a duration such as 30s, 10m, 6h or 1d, got the number 5",

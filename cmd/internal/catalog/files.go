@@ -124,26 +124,26 @@ func reason(err error) error {
 
 func isNotDir(err error) bool { return errors.Is(err, syscall.ENOTDIR) }
 
-// read reads a definition file. euid 0 refuses one that others may write.
-func read(path string, euid int) ([]byte, error) {
+// read reads a definition file, and its permissions. euid 0 refuses one that others may write.
+func read(path string, euid int) ([]byte, fs.FileMode, error) {
 	f, info, err := strict.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("cannot read: %w", reason(err))
+		return nil, 0, fmt.Errorf("cannot read: %w", reason(err))
 	}
 	defer f.Close()
 	if err := strict.Trust(path, info, euid); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if info.Size() <= maxFile {
 		data := make([]byte, 0, info.Size()+1)
 		if data, err = readAll(data, f); err != nil {
-			return nil, fmt.Errorf("cannot read: %w", reason(err))
+			return nil, 0, fmt.Errorf("cannot read: %w", reason(err))
 		}
 		if len(data) <= maxFile {
-			return data, nil
+			return data, info.Mode().Perm(), nil
 		}
 	}
-	return nil, fmt.Errorf("file is larger than %d MiB", maxFile>>20)
+	return nil, 0, fmt.Errorf("file is larger than %d MiB", maxFile>>20)
 }
 
 // readAll reads at most one byte more than a file may have.

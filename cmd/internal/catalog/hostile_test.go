@@ -36,7 +36,7 @@ func TestPipes(t *testing.T) {
 		t.Fatal(err)
 	}
 	soon(t, func() {
-		if f := loadFile(pipe, s, newCadences(Options{}), -1); fmt.Sprint(f.errors) != "a.yaml: cannot read: it is no regular file" {
+		if f := loadFile(pipe, s, newLoading(Options{})); fmt.Sprint(f.errors) != "a.yaml: cannot read: it is no regular file" {
 			t.Errorf("a file: got %v", f.errors)
 		}
 		l := lister{euid: -1}

@@ -169,24 +169,42 @@ func (l *linker) linkMonitor(f *file, m *Monitor, r ref) {
 			l.warn(f.at(r.timeout), path()+".timeout", fmt.Sprintf("timeout %s is longer than the %s from one look to the next",
 				runner.Brief(m.Timeout), runner.Brief(gap)))
 		}
-		if m.Handler != nil && m.Handler.Steps[0].Timeout > gap {
-			l.warn(m.Position, path()+".do", fmt.Sprintf("handler may take %s (its timeout), longer than the %s from one look to the next",
-				runner.Brief(m.Handler.Steps[0].Timeout), runner.Brief(gap)))
+		for _, h := range m.handlers() {
+			if h.workflow != nil && h.workflow.Steps[0].Timeout > gap {
+				l.warn(m.Position, path()+"."+h.key, fmt.Sprintf("handler may take %s (its timeout), longer than the %s from one look to the next",
+					runner.Brief(h.workflow.Steps[0].Timeout), runner.Brief(gap)))
+			}
 		}
 	}
 	if !r.explicit {
 		m.Key = l.derive(f, m.Position, path, monitorKey(m.Label))
 	}
-	if m.Handler != nil {
-		m.Handler.Name = m.Key
-		if m.Handler.Steps[0].Name == "" {
-			m.Handler.Steps[0].Name = m.Key
+	if m.Source != nil {
+		m.Label = m.Source.String() // records and lists have it, and a URL's query may be a secret
+	}
+	for _, h := range m.handlers() {
+		if h.workflow == nil {
+			continue
+		}
+		h.workflow.Name = m.Key
+		if step := &h.workflow.Steps[0]; step.Name == "" {
+			step.Name = h.step
 		}
 	}
 	if m.Key != "" {
 		l.keys[m.Key] = ^len(l.Monitors)
 	}
 	l.Monitors = append(l.Monitors, m)
+}
+
+// handler is one of a monitor's handlers: the key it is given by, and what its step is called where it has no name.
+type handler struct {
+	key, step string
+	workflow  *runner.Workflow // nil for none
+}
+
+func (m *Monitor) handlers() [3]handler {
+	return [...]handler{{"do", m.Key, m.Handler}, {"on_down", "on_down", m.OnDown}, {"on_up", "on_up", m.OnUp}}
 }
 
 // target finds the workflow that a trigger names, or reports that there is none.

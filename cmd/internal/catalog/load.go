@@ -11,20 +11,16 @@ import (
 
 // Load reads one or more sources of one workspace as one catalog. On error the error is Diagnostics (all of them).
 func Load(sources []Source, o Options) (*Catalog, error) {
-	euid := -1
-	if o.Running {
-		euid = os.Geteuid()
-	}
-	l := lister{euid: euid}
+	all := newLoading(o)
+	l := lister{euid: all.euid}
 	for _, s := range sources {
 		l.list(s)
 	}
 	c := &Catalog{Sources: sources, Files: l.sorted()}
-	cadences := newCadences(o)
 	files := make([]*file, len(c.Files))
 	parallel(len(c.Files), func(i int) {
 		path := c.Files[i]
-		files[i] = loadFile(path, sourceOf(sources, path), cadences, euid)
+		files[i] = loadFile(path, sourceOf(sources, path), all)
 	})
 	errors := l.errors
 	for _, f := range files {
@@ -39,6 +35,25 @@ func Load(sources []Source, o Options) (*Catalog, error) {
 	}
 	Diagnostics(c.Warnings).Sort()
 	return c, nil
+}
+
+// loading is what the files of one load have in common. It is safe for concurrent use.
+type loading struct {
+	cadences    *cadences
+	euid        int // 0: what others may write is refused
+	credentials string
+	shared      *Shared
+}
+
+func newLoading(o Options) *loading {
+	all := &loading{cadences: newCadences(o), euid: -1, credentials: o.Credentials, shared: o.Shared}
+	if o.Running {
+		all.euid = os.Geteuid()
+	}
+	if all.shared == nil {
+		all.shared = new(Shared)
+	}
+	return all
 }
 
 // parallel calls f for 0..n-1 on as many goroutines as there are processors, and returns when all have ended.
@@ -69,16 +84,18 @@ func sourceOf(sources []Source, path string) Source {
 }
 
 // loadFile reads one file.
-func loadFile(path string, s Source, cadences *cadences, euid int) *file {
+func loadFile(path string, s Source, all *loading) *file {
 	f := &file{name: display(s, path)}
-	data, err := read(path, euid)
+	data, mode, err := read(path, all.euid)
 	if err != nil {
 		f.errors = Diagnostics{strict.Whole(f.name, err.Error())}
 		f.broken = true
 		return f
 	}
 	doc := strict.Parse(f.name, data)
-	d := decoder{Document: doc, file: f, workspace: s.Workspace, cadences: cadences, names: make(map[string]string)}
+	d := decoder{
+		Document: doc, file: f, workspace: s.Workspace, exposed: mode&0o004 != 0, loading: all, names: make(map[string]string),
+	}
 	if doc.Root != nil {
 		d.decode(doc.Root)
 	}

@@ -1,20 +1,14 @@
 package catalog
 
 import (
-	"regexp"
-	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"marbles/cmd/internal/strict"
-	"marbles/monitor"
 	"marbles/runner"
 	"marbles/scheduler"
 )
-
-// monitorEvery is a monitor's cadence where none is given (design §3).
-const monitorEvery = "1m"
 
 // when is what schedules and monitors say of their time.
 type when struct {
@@ -146,133 +140,5 @@ func (d *decoder) variables(n *strict.Node) {
 			continue
 		}
 		seen[name] = k.Value
-	}
-}
-
-func (d *decoder) monitor(index int, n *strict.Node) {
-	if !d.Map(n, "a monitor: a mapping with watch and at least one of do and start") {
-		return
-	}
-	m := Monitor{Enabled: true, Position: d.At(n)}
-	r := ref{index: index}
-	var w when
-	start := false
-	var watch, exclude, do, input *strict.Node
-	for k, v := range d.Pairs(n) {
-		if w.take(k.Value, v) {
-			continue
-		}
-		switch k.Value {
-		case "watch":
-			watch = v
-		case "exclude":
-			exclude = v
-		case "key":
-			m.Key, r.explicit = d.key(v)
-			r.key = markOf(v)
-		case "enabled":
-			m.Enabled, _ = d.Bool(v)
-		case "timeout":
-			m.Timeout, _ = d.Duration(v)
-			r.timeout = markOf(v)
-		case "do":
-			do = v
-		case "start":
-			start = true
-			m.Start, r.run = d.target(v)
-		case "input":
-			input = v
-		case "baseline":
-			_, m.Silent = d.oneOf(v, []string{"silent"})
-		default:
-			d.Unknown(k, monitorKeys)
-		}
-	}
-	d.watch(&m, n, watch, exclude)
-	if do == nil && !start {
-		d.Errorf(n, "give at least one of do and start")
-	}
-	if do != nil {
-		m.Handler = d.handler(do)
-	}
-	if input != nil {
-		m.Input = d.launchInput(input, start)
-	}
-	c, jitter := d.times(n, w, monitorEvery)
-	if c != nil {
-		m.Cadence, m.Jitter, r.cadence = c.Cadence, jitter, c
-	}
-	d.file.monitors = append(d.file.monitors, m)
-	d.file.monitorRefs = append(d.file.monitorRefs, r)
-}
-
-func (d *decoder) launchInput(n *strict.Node, start bool) jsontext.Value {
-	switch {
-	case strict.KindOf(n) == strict.String:
-		d.Errorf(n, "a jq program as input is not supported yet; give a mapping")
-		return nil
-	case !start:
-		d.Errorf(n, "input is for the workflow that start names, and there is no start")
-	}
-	return d.input(n)
-}
-
-// isURL tells a URL of any scheme from a glob.
-var isURL = regexp.MustCompile(`^[a-z][a-z0-9+.-]*://`)
-
-// watch reads a monitor's source.
-func (d *decoder) watch(m *Monitor, n, watch, exclude *strict.Node) {
-	if watch == nil {
-		d.Errorf(n, "give watch, a glob or an http or https URL")
-		return
-	}
-	text, ok := d.String(watch, "a glob or an http or https URL as a text")
-	if !ok {
-		return
-	}
-	var patterns []string
-	var nodes []*strict.Node
-	if exclude != nil && d.List(exclude, "a list of globs") {
-		for _, item := range d.Items(exclude) {
-			if pattern, ok := d.String(item, "a glob as a text"); ok {
-				patterns, nodes = append(patterns, pattern), append(nodes, item)
-			}
-		}
-	}
-	m.Label = text
-	if strings.TrimSpace(text) == "" {
-		d.Errorf(watch, "a source is required")
-		return
-	}
-	var err error
-	if strings.HasPrefix(text, "http://") || strings.HasPrefix(text, "https://") {
-		if exclude != nil {
-			d.Errorf(exclude, "exclude is for globs; a URL has nothing to exclude")
-		}
-		if m.Source, err = monitor.NewHTTP(text, monitor.HTTPOptions{}); err != nil {
-			d.Errorf(watch, "%v", err)
-		}
-		return
-	}
-	if isURL.MatchString(text) {
-		d.Errorf(watch, "only http and https URLs are watched")
-		return
-	}
-	if m.Source, err = monitor.NewFiles(d.workspace, text, patterns); err == nil {
-		return
-	}
-	// The error names no place: find which of the patterns it is about.
-	if _, err := monitor.NewFiles(d.workspace, text, nil); err != nil {
-		d.Errorf(watch, "%v", err)
-		return
-	}
-	before := len(d.Errors)
-	for i := range patterns {
-		if _, err := monitor.NewFiles(d.workspace, text, patterns[i:i+1]); err != nil {
-			d.Errorf(nodes[i], "%v", err)
-		}
-	}
-	if len(d.Errors) == before {
-		d.Errorf(exclude, "%v", err)
 	}
 }

@@ -123,8 +123,8 @@ func (d *decoder) step(n *strict.Node) (step runner.Step, name *strict.Node, tex
 	return step, name, text
 }
 
-// handler reads a monitor's `do` as a workflow of one step. Its name, and the step's where it has none, is the
-// monitor's key, which the linker knows.
+// handler reads a monitor's `do`, `on_down` or `on_up` as a workflow of one step. Its name is the monitor's key, which the
+// linker knows.
 func (d *decoder) handler(n *strict.Node) *runner.Workflow {
 	var step runner.Step
 	var text shellText

@@ -103,7 +103,7 @@ in plain files. "marbles run" (or "marbles" alone) is the service; "marbles roll
 	root.AddCommand(
 		run, newRoll(a),
 		newList(a), newCheck(a), newNext(a),
-		newStatus(a), newRuns(a), newShow(a), newWatch(a),
+		newStatus(a), newRuns(a), newShow(a), newPoll(a), newWatch(a),
 		newInit(a), newService(a), newCompletion(a), newVersion(a),
 	)
 	return root
@@ -164,7 +164,9 @@ func (a *app) catalogs(s *settings.Settings, running bool) ([]*catalog.Catalog, 
 	if err != nil {
 		return nil, err
 	}
-	return catalog.LoadAll(sources, catalog.Options{Running: running, Now: time.Now(), Local: time.Local})
+	return catalog.LoadAll(sources, catalog.Options{
+		Running: running, Now: time.Now(), Local: time.Local, Credentials: a.getenv("CREDENTIALS_DIRECTORY"),
+	})
 }
 
 // here is the workspace of the first source, "" where it cannot be told.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"marbles/cmd/internal/catalog"
 	"marbles/cmd/internal/settings"
 	"marbles/state"
 )
@@ -52,25 +53,9 @@ func fixed(values ...string) completer {
 
 type completer = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective)
 
-// completeNames completes keys, and workflows too where asked. Broken definitions complete to nothing.
+// completeNames completes keys, and workflows too where asked.
 func (a *app) completeNames(workflows bool) completer {
-	return func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		s, err := a.settings(c, settings.Options{Reader: true})
-		if err != nil || len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		catalogs, err := a.catalogs(s, false)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		var names []string
-		offered := map[string]bool{}
-		offer := func(name, what string) {
-			if !offered[name] { // a workflow may be called like a key, which goes first
-				offered[name] = true
-				names = append(names, name+"\t"+what)
-			}
-		}
+	return a.completeDefined(func(catalogs []*catalog.Catalog, offer func(name, what string)) {
 		for _, cat := range catalogs {
 			for _, sch := range cat.Schedules {
 				offer(sch.Key, sch.Cadence.String())
@@ -86,7 +71,29 @@ func (a *app) completeNames(workflows bool) completer {
 				}
 			}
 		}
-		return names, cobra.ShellCompDirectiveNoFileComp
+	})
+}
+
+// completeDefined completes what names offers of the definitions. Broken ones complete to nothing.
+func (a *app) completeDefined(names func(catalogs []*catalog.Catalog, offer func(name, what string))) completer {
+	return func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		s, err := a.settings(c, settings.Options{Reader: true})
+		if err != nil || len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		catalogs, err := a.catalogs(s, false)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var offers []string
+		offered := map[string]bool{}
+		names(catalogs, func(name, what string) {
+			if !offered[name] { // a workflow may be called like a key, which goes first
+				offered[name] = true
+				offers = append(offers, name+"\t"+what)
+			}
+		})
+		return offers, cobra.ShellCompDirectiveNoFileComp
 	}
 }
 

@@ -149,8 +149,8 @@ func TestInputErrors(t *testing.T) {
 
 func TestShowAndWatchOfARun(t *testing.T) {
 	p := newPlace(t)
-	p.write(filepath.Join(p.dir, ".foundry/marbles/a.yaml"), "workflows: {w: {run: 'true'}}\nschedules: [{run: w, key: k, every: 1h, input: {a: {b: 1}}}]\n")
-	if _, errs, code := p.main("roll", "k"); code != 0 {
+	p.write(filepath.Join(p.dir, ".foundry/marbles/a.yaml"), "workflows: {w: {run: 'true'}}\nschedules: [{run: w, key: kilo, every: 1h, input: {a: {b: 1}}}]\n")
+	if _, errs, code := p.main("roll", "kilo"); code != 0 {
 		t.Fatal(errs)
 	}
 	out, _, _ := p.main("runs", "--json")
@@ -161,8 +161,8 @@ func TestShowAndWatchOfARun(t *testing.T) {
 	if out, _, _ := p.main("show", page.Runs[0].ID); !strings.Contains(out, `  {"a":{"b":1}}`+"\n") {
 		t.Errorf("the input is not compact:\n%s", out)
 	}
-	_, errs, code := p.main("watch", "k")
-	if want := "marbles: no run \"k\": it is a key\nhint: its runs: marbles runs --key k\n"; code != exitUsage || errs != want {
+	_, errs, code := p.main("watch", "kilo") // no run id ends so: they have neither i nor l nor o
+	if want := "marbles: no run \"kilo\": it is a key\nhint: its runs: marbles runs --key kilo\n"; code != exitUsage || errs != want {
 		t.Errorf("exit code %d, %q; want %q", code, errs, want)
 	}
 }

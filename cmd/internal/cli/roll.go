@@ -142,7 +142,7 @@ func (a *app) rollKey(ctx context.Context, worker *runner.Worker, target service
 // rolled prints the result of a run that completed, or says why it did not.
 func (a *app) rolled(res runner.Result, err error) error {
 	switch {
-	case err != nil && res.RunID == "":
+	case err != nil && (res.RunID == "" || res.Err() == nil): // a run that did what it should is not what failed
 		return fmt.Errorf("cannot run: %w", err)
 	case err != nil:
 		return state.Hint(fmt.Errorf("run %s %s: %w", res.RunID, res.Status, err), "marbles show "+res.RunID)
@@ -189,7 +189,7 @@ func pick(catalogs []*catalog.Catalog, name string) *catalog.Catalog {
 }
 
 func unknownName(catalogs []*catalog.Catalog, name string) error {
-	err := usage("no workflow or schedule named %q", name)
+	err := usage("no workflow, schedule or monitor named %q", name)
 	for _, c := range catalogs {
 		if c.Workflow(name) == nil {
 			continue

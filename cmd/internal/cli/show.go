@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spf13/cobra"
 
+	"marbles/cmd/internal/settings"
 	"marbles/state"
 )
 
@@ -32,44 +34,58 @@ type shownKey struct {
 	Holder  string            `json:"holder,omitempty"`
 	Pending string            `json:"pending,omitempty"`
 	Slots   []state.SlotEntry `json:"slots"` // the newest 20, oldest first
+	// Of a monitor: what it watches where it has no history that says so, what it committed, and how it gets on.
+	Watch       string        `json:"watch,omitempty"`
+	Observation *observation  `json:"observation,omitzero"`
+	Health      *state.Health `json:"health,omitzero"`
 }
 
 func newShow(a *app) *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
-		Use:               "show <run or key>",
-		Short:             "Show one run, or the history of one key, whole",
-		Long:              "Show one run, or the history of one key, whole: the key of this workspace, or where it has none, of every workspace.",
+		Use:   "show <run or key>",
+		Short: "Show one run, or one key, whole",
+		Long: `Show one run, or one key, whole: the key of this workspace, or where it has none, of every workspace.
+
+A key's history, and of a monitor what it committed last, how its source gets on, and what is waiting.`,
 		Args:              oneArg("show", "run id or key"),
 		ValidArgsFunction: a.completeRunsAndKeys,
 		RunE: func(c *cobra.Command, args []string) error {
-			s, root, err := a.reader(c)
-			if err != nil {
-				return err
-			}
-			keys, unread := a.findKey(root, args[0])
-			here := a.here(s)
-			for _, k := range keys {
-				if k.ws.Project() == here {
-					keys = []foundKey{k}
-					break
-				}
-			}
-			if len(keys) > 0 {
-				return a.showKeys(keys, asJSON)
-			}
-			ws, id, err := a.findRun(root, args[0])
-			if err != nil && unread != nil {
-				return unread // it may well be that key
-			}
-			if err != nil {
-				return err
-			}
-			return a.showRun(ws, id, asJSON)
+			return a.show(c, args[0], asJSON)
 		},
 	}
 	jsonFlag(c, &asJSON)
 	return c
+}
+
+func (a *app) show(c *cobra.Command, name string, asJSON bool) error {
+	s, root, err := a.reader(c)
+	if err != nil {
+		return err
+	}
+	keys, unread := a.findKey(root, name)
+	here := a.here(s)
+	if i := slices.IndexFunc(keys, func(k foundKey) bool { return k.ws.Project() == here }); i >= 0 {
+		return a.showKeys(keys[i:i+1], asJSON)
+	}
+	var ws *state.Workspace
+	var id string
+	if len(keys) == 0 {
+		if ws, id, err = a.findRun(root, name); err == nil {
+			return a.showRun(ws, id, asJSON)
+		}
+	}
+	// Only now, because it reads every definition.
+	if defined := a.defined(s, root, name); len(defined) > 0 {
+		keys = defined
+	}
+	switch {
+	case len(keys) > 0:
+		return a.showKeys(keys, asJSON)
+	case unread != nil:
+		return unread // it may well be that key
+	}
+	return err
 }
 
 func (a *app) showRun(ws *state.Workspace, id string, asJSON bool) error {
@@ -153,15 +169,16 @@ func millis(m state.Millis) time.Time {
 	return time.UnixMilli(int64(m))
 }
 
-// foundKey is a key with a history.
+// foundKey is a key that has left something in a workspace, or a monitor that is defined here.
 type foundKey struct {
-	ws  *state.Workspace
-	key string
-	rec *state.KeyRecord
+	ws    *state.Workspace
+	key   string
+	rec   *state.KeyRecord // nil: never ticked
+	watch string           // what a monitor watches that is only defined
 }
 
-// findKey finds the workspaces that have a history of a key. A history that cannot be read costs only itself where
-// another workspace has one.
+// findKey finds the workspaces that know a key. One that cannot be read costs only itself where another workspace knows
+// it.
 func (a *app) findKey(root *state.Root, key string) ([]foundKey, error) {
 	if state.PlainName("key", key) != nil {
 		return nil, nil
@@ -173,16 +190,16 @@ func (a *app) findKey(root *state.Root, key string) ([]foundKey, error) {
 	var found []foundKey
 	var errs []error
 	for _, ws := range workspaces {
-		rec, err := ws.Key(key)
+		rec, known, err := knows(ws, key)
 		if errors.Is(err, syscall.ENAMETOOLONG) {
 			return nil, nil // no key is called that
 		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		if rec != nil {
-			found = append(found, foundKey{ws, key, rec})
+		if known {
+			found = append(found, foundKey{ws: ws, key: key, rec: rec})
 		}
 	}
 	if len(found) == 0 {
@@ -194,22 +211,52 @@ func (a *app) findKey(root *state.Root, key string) ([]foundKey, error) {
 	return found, nil
 }
 
+// knows reads a key's history, and tells whether a workspace has that or, of a monitor, anything else.
+func knows(ws *state.Workspace, key string) (rec *state.KeyRecord, known bool, err error) {
+	rec, err = ws.Key(key)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, false, err
+	}
+	if rec != nil {
+		return rec, true, nil
+	}
+	for _, stamp := range []func(string) (state.FileStamp, error){ws.MonitorStamp, ws.HealthStamp} {
+		if s, err := stamp(key); err != nil || s != (state.FileStamp{}) {
+			return nil, err == nil, err
+		}
+	}
+	return nil, false, nil
+}
+
+// defined finds a monitor that has left nothing yet in the definitions here; broken ones define nothing.
+func (a *app) defined(s *settings.Settings, root *state.Root, key string) []foundKey {
+	catalogs, err := a.catalogs(s, false)
+	if err != nil {
+		return nil
+	}
+	for _, c := range catalogs {
+		m := c.Monitor(key)
+		if m == nil {
+			continue
+		}
+		ws, err := root.Workspace(c.Sources[0].Workspace)
+		if err != nil {
+			return nil
+		}
+		return []foundKey{{ws: ws, key: key, watch: m.Source.String()}}
+	}
+	return nil
+}
+
 func (a *app) showKeys(keys []foundKey, asJSON bool) error {
 	shown := make([]shownKey, 0, len(keys))
 	for _, k := range keys {
-		slots, err := k.ws.Slots(k.key, 20)
+		s, err := k.show()
 		if err != nil {
 			return err
 		}
-		s := shownKey{Project: k.ws.Project(), Key: k.key, History: k.rec, Slots: append([]state.SlotEntry{}, slots...)}
-		if k.rec.Kind == state.KindMonitor {
-			m, err := k.ws.Monitor(k.key)
-			if err != nil {
-				return err
-			}
-			if m != nil && m.Pending != nil {
-				s.Pending = m.Pending.Workflow
-			}
+		if s.Health, err = k.ws.Health(k.key); err != nil { // it costs only itself
+			a.warnDamaged([]string{err.Error()})
 		}
 		shown = append(shown, s)
 	}
@@ -230,10 +277,43 @@ func (a *app) showKeys(keys []foundKey, asJSON bool) error {
 	return nil
 }
 
+// show reads all there is of a key but its health.
+func (k foundKey) show() (shownKey, error) {
+	slots, err := k.ws.Slots(k.key, 20)
+	if err != nil {
+		return shownKey{}, err
+	}
+	s := shownKey{
+		Project: k.ws.Project(), Key: k.key, History: k.rec, Slots: append([]state.SlotEntry{}, slots...), Watch: k.watch,
+	}
+	if k.rec != nil && k.rec.Kind != state.KindMonitor {
+		return s, nil
+	}
+	m, err := k.ws.Monitor(k.key)
+	if err != nil {
+		return shownKey{}, err
+	}
+	if m != nil {
+		if m.Pending != nil {
+			s.Pending = m.Pending.Workflow
+		}
+		stamp, err := k.ws.MonitorStamp(k.key)
+		if err != nil {
+			return shownKey{}, err
+		}
+		s.Observation = newObservation(m, stamp)
+	}
+	return s, nil
+}
+
 func (s shownKey) print(a *app) error {
 	h := s.History
+	if h == nil {
+		h = &state.KeyRecord{Kind: state.KindMonitor}
+	}
 	rows := [][]string{
-		{"key", s.Key}, {"kind", h.Kind}, {"label", clean(h.Label, 200)}, {"project", clean(s.Project, 300)},
+		{"key", s.Key}, {"kind", h.Kind}, {"label", clean(h.Label, 200)}, {"watch", clean(s.Watch, 200)},
+		{"project", clean(s.Project, 300)},
 		{"last status", h.LastStatus}, {"last start", clock(h.LastStart.Time)},
 		{"last finish", clock(h.LastFinish.Time)}, {"last slot", clock(h.Slot.Time)}, {"next due", clock(h.NextDue.Time)},
 		{"last run", h.Run}, {"last error", clean(h.LastError, 500)}, {"pending launch", clean(s.Pending, 200)},
@@ -241,6 +321,10 @@ func (s shownKey) print(a *app) error {
 	if h.Failures > 0 {
 		rows = append(rows, []string{"failures", fmt.Sprintf("%d in a row", h.Failures)})
 	}
+	if s.History == nil {
+		rows = append(rows, []string{"history", "none yet"})
+	}
+	rows = append(append(rows, s.Observation.facts()...), healthFacts(s.Health)...)
 	if err := a.paint(a.Stdout).facts(a.Stdout, rows); err != nil || len(s.Slots) == 0 {
 		return err
 	}

@@ -53,6 +53,10 @@ type keyStatus struct {
 	LastError  string  `json:"lastError,omitempty"`
 	Holder     string  `json:"holder,omitempty"`  // who holds the key's lock now
 	Pending    string  `json:"pending,omitempty"` // workflow of a launch that has not been started
+	// Of a monitor: its source is down, or it sees only a part of it, and since when.
+	Down     bool     `json:"down,omitzero"`
+	Degraded []string `json:"degraded,omitempty"`
+	Since    *string  `json:"since,omitempty"`
 }
 
 type runsStatus struct {
@@ -194,9 +198,7 @@ func (st *workspaceStatus) addUpcoming(ws *state.Workspace, damaged func(error))
 		k := &st.Keys[i]
 		k.Cadence = seen.Cadence
 		if c.Interval() > 0 {
-			if k.LastFinish == nil {
-				k.NextDue = instant(seen.At.Add(c.Interval()))
-			}
+			k.NextDue = st.nextLook(k, kind, seen.At.Time, c.Interval())
 		} else if slot, ok := c.Next(time.Now(), scheduler.NewZone("").Location()); ok {
 			k.NextDue = instant(slot.At)
 		}
@@ -217,6 +219,23 @@ func (st *workspaceStatus) addUpcoming(ws *state.Workspace, damaged func(error))
 	}
 }
 
+// nextLook is when an interval is due next. The history of looks that see nothing is written a minute late, so that of a
+// monitor that is served is carried on from what is on record.
+func (st *workspaceStatus) nextLook(k *keyStatus, kind string, since time.Time, every time.Duration) *string {
+	if k.LastFinish == nil {
+		return instant(since.Add(every))
+	}
+	if k.NextDue == nil || kind != state.KindMonitor || st.Service == nil || k.Holder != "" {
+		return k.NextDue
+	}
+	next, err := time.Parse(time.RFC3339Nano, *k.NextDue)
+	late := time.Since(next)
+	if err != nil || late <= 0 {
+		return k.NextDue
+	}
+	return instant(next.Add((late/every + 1) * every))
+}
+
 func (k *keyStatus) fill(ws *state.Workspace, rec *state.KeyRecord, damaged func(error)) {
 	k.Kind, k.Label, k.LastStatus = rec.Kind, rec.Label, rec.LastStatus
 	k.LastStart, k.LastFinish, k.NextDue = instant(rec.LastStart.Time), instant(rec.LastFinish.Time), instant(rec.NextDue.Time)
@@ -228,6 +247,11 @@ func (k *keyStatus) fill(ws *state.Workspace, rec *state.KeyRecord, damaged func
 		} else if m != nil && m.Pending != nil {
 			k.Pending = m.Pending.Workflow
 		}
+		h, err := ws.Health(k.Key)
+		if err != nil {
+			damaged(err)
+		}
+		k.fillHealth(h)
 	}
 }
 
@@ -288,20 +312,38 @@ func (st workspaceStatus) printKeys(a *app, p paint) error {
 		if k.Failures > 1 {
 			last = fmt.Sprintf("%s ×%d", last, k.Failures)
 		}
-		note := clean(k.LastError, 80)
-		if k.Pending != "" {
-			note = "pending launch of " + clean(k.Pending, 60) + " " + note
-		}
-		if k.Holder != "" {
-			note = "running (" + k.Holder + ") " + note
-		}
 		kind := k.Kind
 		if kind == "" {
 			kind = "-"
 		}
-		rows = append(rows, []string{k.Key, kind, last, localText(k.LastFinish), localText(k.NextDue), note})
+		rows = append(rows, []string{k.Key, kind, last, localText(k.LastFinish), localText(k.NextDue), k.note()})
 	}
 	return p.table(a.Stdout, rows)
+}
+
+// note is what else there is to say of a key, the most pressing first.
+func (k *keyStatus) note() string {
+	var notes []string
+	if k.Holder != "" {
+		notes = append(notes, "running ("+k.Holder+")")
+	}
+	if k.Pending != "" {
+		notes = append(notes, "pending launch of "+clean(k.Pending, 60))
+	}
+	if k.Down {
+		notes = append(notes, "down since "+localText(k.Since))
+	}
+	if len(k.Degraded) > 0 {
+		note := "degraded: " + clean(k.Degraded[0], 80)
+		if more := len(k.Degraded) - 1; more > 0 {
+			note += fmt.Sprintf(" (and %d more)", more)
+		}
+		notes = append(notes, note)
+	}
+	if k.LastError != "" && !slices.Contains(k.Degraded, k.LastError) {
+		notes = append(notes, clean(k.LastError, 80))
+	}
+	return strings.Join(notes, "; ")
 }
 
 func (st workspaceStatus) printRuns(a *app, p paint) error {

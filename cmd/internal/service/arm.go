@@ -101,6 +101,8 @@ type histories struct {
 	log   *slog.Logger
 	known map[string]bool // keys with a record; nil where that cannot be told
 	since map[string]state.Since
+	// ailing are the keys whose health is on record.
+	ailing map[string]bool
 }
 
 func readHistories(t *Target, now time.Time, local *time.Location, log *slog.Logger) (*histories, error) {
@@ -113,6 +115,13 @@ func readHistories(t *Target, now time.Time, local *time.Location, log *slog.Log
 	}
 	for _, k := range keys {
 		h.known[k] = true
+	}
+	if keys, err = t.Workspace.HealthKeys(); err != nil {
+		log.Error("health of monitors cannot be listed", "workspace", t.Workspace.ID(), "error", err)
+	}
+	h.ailing = make(map[string]bool, len(keys))
+	for _, k := range keys {
+		h.ailing[k] = true
 	}
 	h.since, err = firstSights(t, now, log)
 	return h, err
@@ -200,6 +209,10 @@ func (h *histories) arm(key string, tr *scheduler.Trigger) (ok bool) {
 		if !rec.LastFinish.IsZero() {
 			tr.Base = rec.LastFinish.Time
 		}
+		// A source that failed is looked at again sooner. That it is to be left alone for longer is found by the tick.
+		if at := h.retryAt(key); !at.IsZero() {
+			tr.Base = earlier(tr.Base, at.Add(-c.Interval()))
+		}
 		return true
 	}
 	if runner.Unwritten(h.ws, rec) {
@@ -228,6 +241,26 @@ func (h *histories) arm(key string, tr *scheduler.Trigger) (ok bool) {
 		}
 	}
 	return true
+}
+
+// retryAt is when a monitor is to look again because of its last failure; zero where that is not set.
+func (h *histories) retryAt(key string) time.Time {
+	if !h.ailing[key] {
+		return time.Time{}
+	}
+	health, err := h.ws.Health(key)
+	if err != nil || health == nil {
+		return time.Time{} // its next look says what is wrong with the file
+	}
+	return health.RetryAt.Time
+}
+
+// earlier is the earlier of two instants.
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // later is the later of two instants. One from the future (the clock was set back) is the loop's to judge.

@@ -34,26 +34,20 @@ func (s *service) handle(a armed, due scheduler.Due) {
 	if due.Late {
 		log.Info("catching up", "slot", due.Slot.At, "late", time.Since(due.Slot.At).Round(time.Second).String())
 	}
-	if wait := s.retry.wait(due.ID); wait > 0 {
-		log.Debug("source failed lately, waiting", "wait", wait.String())
-		s.loop.Finished(due.ID, time.Now())
-		return
-	}
-	f := Firing{Due: &due, Live: func(key string) bool { return s.plan.Load().live(ws, key) }}
-	res := s.tick(a, f)
-	if a.monitor != nil {
-		s.retry.ended(due.ID, a.monitor.Cadence.Interval(), res)
-	}
-	s.loop.Finished(due.ID, finished(res, ws, key))
+	defer s.live.clock(due.ID)()
+	res, from := s.tick(a, Firing{Due: &due, Live: func(key string) bool { return s.plan.Load().live(ws, key) }})
+	s.loop.Finished(due.ID, from)
 	report(log, res)
 }
 
-func (s *service) tick(a armed, f Firing) runner.TickResult {
+// tick does a tick and says from when the key's interval counts.
+func (s *service) tick(a armed, f Firing) (runner.TickResult, time.Time) {
 	if a.schedule != nil {
-		return s.desk.Schedule(context.Background(), *a.target, a.schedule, f)
+		res := s.desk.Schedule(context.Background(), *a.target, a.schedule, f)
+		return res, finished(res, a.target.Workspace, a.schedule.Key)
 	}
 	f.Looks = s.looks
-	return s.desk.Monitor(context.Background(), *a.target, a.monitor, f)
+	return s.desk.monitor(context.Background(), *a.target, a.monitor, f)
 }
 
 // finished is when an interval counts from: the end of the tick, or, where another process ran the key meanwhile, the
@@ -106,9 +100,12 @@ func report(log *slog.Logger, res runner.TickResult) {
 		log.Warn("tick was skipped", "holder", res.Holder)
 	case res.Result.Status == state.Cancelled:
 		log.Warn("run was cancelled", "run", res.Result.RunID, "error", res.Err)
-	case res.Err != nil && res.Result.RunID != "":
+	case res.Err != nil && res.Result.RunID != "" && res.Result.Status != state.Complete:
 		log.Error("run failed", "run", res.Result.RunID, "error", res.Err)
 	case res.Err != nil:
+		if res.Result.RunID != "" { // what it ran was well
+			log = log.With("run", res.Result.RunID)
+		}
 		log.Error("tick failed", "error", res.Err)
 	case res.Result.RunID != "":
 		log.Info("run completed", "run", res.Result.RunID, "took", res.Result.Finished.Sub(res.Result.Started).Round(time.Millisecond).String())
@@ -259,7 +256,7 @@ func (s *service) resume(runs []begun) {
 			a := armed{target: b.target, schedule: sch}
 			file := b.file
 			s.ticks.Go(func() {
-				res := s.tick(a, Firing{Queued: file})
+				res, from := s.tick(a, Firing{Queued: file})
 				switch {
 				case res.Outcome == state.SlotSkipped && a.names(file.Run.ID): // whoever has the key settles it
 				case res.Outcome == state.SlotSkipped:
@@ -267,7 +264,7 @@ func (s *service) resume(runs []begun) {
 				case res.Outcome == "" && res.Err == nil:
 					abandon("its slot was started meanwhile")
 				}
-				s.loop.Finished(triggerID(a.target.Workspace, sch.Key), finished(res, a.target.Workspace, sch.Key))
+				s.loop.Finished(triggerID(a.target.Workspace, sch.Key), from)
 				report(s.Log.With("key", sch.Key), res)
 			})
 		default:

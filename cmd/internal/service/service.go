@@ -43,7 +43,7 @@ type service struct {
 	started time.Time
 	root    *state.Root
 	sources []catalog.Source // as they were found
-	retry   backoff
+	shared  catalog.Shared
 	refused time.Time // when the latest reload failed; zero where it did not
 	zone    *scheduler.Zone
 	loop    *scheduler.Loop
@@ -51,6 +51,7 @@ type service struct {
 	desk    *Dispatcher
 	notify  *notifier
 	holds   []*hold
+	live    *watchers
 
 	plan  atomic.Pointer[plan]
 	ticks sync.WaitGroup  // every goroutine that handles something due
@@ -90,7 +91,8 @@ func Run(ctx context.Context, o Options) (err error) {
 
 	looks, stopLooks := context.WithCancel(ctx)
 	s.looks = looks
-	cleanup.push("looks", func() error { stopLooks(); return nil })
+	s.live = newWatchers(s)
+	cleanup.push("looks", func() error { stopLooks(); s.live.end(); return nil })
 
 	begun := s.recover(ctx, targets)
 	p, triggers, err := makePlan(targets, time.Now(), s.zone.Location(), s.Log)
@@ -115,6 +117,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	loopDone := make(chan error, 1)
 	go func() { loopDone <- s.loop.Run(loopCtx) }() // waited for by the cleanup below
 	cleanup.push("loop", func() error { stopLoop(); return <-loopDone })
+	s.live.watch(p)
 
 	s.Log.Info("service is ready", "triggers", p.triggers, "workspaces", len(targets), "pid", os.Getpid(), "dry_run", o.DryRun)
 	s.warnIdle()
@@ -262,6 +265,8 @@ func (s *service) reload() {
 		}
 		s.plan.Store(p)
 		s.loop.Set(triggers)
+		s.live.watch(p)
+		s.desk.forget(func(id string) bool { return p.armed[id].monitor != nil })
 		return nil
 	}()
 	if err != nil {
@@ -296,16 +301,25 @@ func (s *service) load() ([]*catalog.Catalog, error) {
 			return nil, err
 		}
 	}
-	return catalog.LoadAll(s.sources, catalog.Options{Running: true, Now: time.Now(), Local: s.zone.Location()})
+	return catalog.LoadAll(s.sources, catalog.Options{
+		Running: true, Now: time.Now(), Local: s.zone.Location(),
+		Credentials: variable(s.Env, "CREDENTIALS_DIRECTORY"),
+		Shared:      &s.shared,
+	})
 }
 
 // runtimeDirectory is the directory in memory that systemd made for the service (RuntimeDirectory=), the first of a list;
 // "" where there is none.
 func runtimeDirectory(env []string) string {
+	first, _, _ := strings.Cut(variable(env, "RUNTIME_DIRECTORY"), ":")
+	return first
+}
+
+// variable is the value of a variable in a list of NAME=value, "" where it is not there.
+func variable(env []string, name string) string {
 	for _, e := range env {
-		if list, ok := strings.CutPrefix(e, "RUNTIME_DIRECTORY="); ok {
-			first, _, _ := strings.Cut(list, ":")
-			return first
+		if value, ok := strings.CutPrefix(e, name+"="); ok {
+			return value
 		}
 	}
 	return ""
