@@ -286,10 +286,11 @@ func (w *Worker) settleKey(ctx context.Context, ws *state.Workspace, key string,
 	f, err := ws.Run(rec.Run)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		if Unwritten(ws, rec) {
-			return &free, nil, nil
+		if !Unwritten(ws, rec) {
+			return rec, nil, nil
 		}
-		return rec, nil, nil
+		free.Run, free.LastStart = "", rec.LastFinish
+		return &free, nil, ws.WriteKey(key, &free)
 	case err != nil:
 		w.o.Log.Warn("run file cannot be read", "error", err)
 		return rec, nil, nil
