@@ -15,7 +15,6 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"marbles/runner"
 	"marbles/state"
 )
 
@@ -131,7 +130,7 @@ func (w *crashWorld) auditFiles(ws *state.Workspace) {
 			w.t.Error(err)
 		} else if rec.Run != "" {
 			// A start writes both side by side: the run may not be there yet, or never was.
-			if _, err := ws.Run(rec.Run); err != nil && !runner.Unwritten(ws, rec) {
+			if _, err := ws.Run(rec.Run); err != nil && !neverBegan(ws, rec) {
 				w.t.Errorf("key %s names a run that is lost: %v", key, err)
 			}
 		}
@@ -441,4 +440,15 @@ func (w *crashWorld) keep() {
 		err = os.CopyFS(filepath.Join(dir, "project"), os.DirFS(w.dir))
 	}
 	w.t.Logf("the state is kept in %s (%v)", dir, err)
+}
+
+// neverBegan reports whether a key's record says that its run has not ended, and the run's journal that nothing of it was
+// started.
+func neverBegan(ws *state.Workspace, rec *state.KeyRecord) bool {
+	spawned := false
+	err := ws.ReadJournal(rec.Run, func(e state.Entry) error {
+		spawned = spawned || e.Kind == "spawn" || e.Kind == "process"
+		return nil
+	})
+	return rec.LastFinish.Before(rec.LastStart.Time) && !spawned && (err == nil || errors.Is(err, fs.ErrNotExist))
 }
