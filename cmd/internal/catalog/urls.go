@@ -1,7 +1,6 @@
 package catalog
 
 import (
-	"path/filepath"
 	"strings"
 
 	"marbles/cmd/internal/strict"
@@ -163,16 +162,8 @@ func (d *decoder) fileName(n *strict.Node) string {
 	case text == "":
 		d.Errorf(n, "file name is empty")
 		return ""
-	case strings.Contains(text, "\x00"):
-		d.Errorf(n, "file name contains a NUL")
-		return ""
-	case text == "~" || strings.HasPrefix(text, "~/"):
-		d.Errorf(n, "a file name is no shell text: ~ is not expanded; write the whole path")
-		return ""
-	case filepath.IsAbs(text):
-		return filepath.Clean(text)
 	}
-	return filepath.Join(d.workspace, text)
+	return d.path(n, "file name", "a file name")
 }
 
 // headers reads the headers to send, in the order they were written.

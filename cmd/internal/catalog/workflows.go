@@ -212,16 +212,24 @@ func (d *decoder) workdir(n *strict.Node) string {
 	case text == "":
 		d.Errorf(n, "workdir is empty; . is the workspace")
 		return ""
+	}
+	return d.path(n, "workdir", "workdir")
+}
+
+// path is a path that is no empty text, relative to the workspace. name and subject name it in errors, the latter at the
+// start of a sentence.
+func (d *decoder) path(n *strict.Node, name, subject string) string {
+	switch text := n.Value; {
 	case strings.Contains(text, "\x00"):
-		d.Errorf(n, "workdir contains a NUL")
-		return ""
+		d.Errorf(n, "%s contains a NUL", name)
 	case text == "~" || strings.HasPrefix(text, "~/"):
-		d.Errorf(n, "workdir is no shell text: ~ is not expanded; write the whole path")
-		return ""
+		d.Errorf(n, "%s is no shell text: ~ is not expanded; write the whole path", subject)
 	case filepath.IsAbs(text):
 		return filepath.Clean(text)
+	default:
+		return filepath.Join(d.workspace, text)
 	}
-	return filepath.Join(d.workspace, text)
+	return ""
 }
 
 // env reads variables as NAME=value, in the order they were written.
