@@ -76,21 +76,45 @@ func (s Secret) check() error {
 	return checkValue(s.Text)
 }
 
-// read is the value as it is now: a secret that is replaced counts from the next look on. One newline at its end is
-// the editor's and dropped. Its errors name the file and never say what is in it. open reports whether others than
-// its owner and group may read a file.
+// Read is the value as it is now, of any bytes: a file's or credential's, without one newline at its end. credentials is
+// the directory of systemd's. Its errors name the place and never say what is in it.
+func (s Secret) Read(credentials string) (string, error) {
+	value, _, err := s.raw(credentials)
+	return value, err
+}
+
+// read is a value that a header can have, as it is now: a secret that is replaced counts from the next look on.
 func (s Secret) read(credentials string) (value string, open bool, err error) {
+	value, open, err = s.raw(credentials)
+	if err != nil || s.File == "" && s.Credential == "" {
+		return value, open, err
+	}
+	if err := checkValue(value); err != nil {
+		return "", open, fmt.Errorf("cannot use %s: %w", s.place(), err)
+	}
+	return value, open, nil
+}
+
+// place names where a secret is kept.
+func (s Secret) place() string {
+	if s.File != "" {
+		return "secret file " + s.File
+	}
+	return "credential " + s.Credential
+}
+
+// raw is the value as it is now. One newline at its end is the editor's and dropped. open reports whether others than
+// its owner and group may read a file.
+func (s Secret) raw(credentials string) (value string, open bool, err error) {
 	var data []byte
-	var name string
+	name := s.place()
 	switch {
 	case s.File != "":
-		name = "secret file " + s.File
 		var mode fs.FileMode
 		if data, mode, err = readSmall(s.File, maxSecret); err == nil {
 			open = mode.Perm()&0o004 != 0
 		}
 	case s.Credential != "":
-		name = "credential " + s.Credential
 		data, err = readCredential(credentials, s.Credential)
 	default:
 		return s.Text, false, nil
@@ -104,9 +128,6 @@ func (s Secret) read(credentials string) (value string, open bool, err error) {
 	}
 	if value == "" {
 		return "", open, fmt.Errorf("cannot use %s: it is empty", name)
-	}
-	if err := checkValue(value); err != nil {
-		return "", open, fmt.Errorf("cannot use %s: %w", name, err)
 	}
 	return value, open, nil
 }

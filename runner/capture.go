@@ -33,6 +33,9 @@ type capture struct {
 	step, stream string
 	f            *os.File
 	done         chan struct{}
+	mask         *mask      // nil where the run has no secrets
+	cap          *outputCap // how much of it the journal takes
+	tail         tail       // what it does not take, to its end
 
 	stopping atomic.Bool
 	dead     sync.Mutex // guards abandoned, and is held while the journal is written
@@ -81,11 +84,29 @@ func (c *capture) run(buf []byte) {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			held = c.piece(buf, held)
 		case err != nil:
-			c.emit(buf[:held], false)
+			c.last(buf[:held])
 			return
 		}
 	}
-	c.emit(buf[:held], false)
+	c.last(buf[:held])
+}
+
+// last emits the end of the stream, and what of its end the journal had no room for before.
+func (c *capture) last(data []byte) {
+	c.emit(data, false)
+	if c.mask != nil {
+		c.put(c.mask.end(), false)
+	}
+	c.dead.Lock()
+	defer c.dead.Unlock()
+	if c.aband || len(c.tail.data) == 0 {
+		return
+	}
+	c.tail.cut()
+	if c.tail.dropped > 0 {
+		c.journal.dropped(c.step, c.stream, c.tail.dropped)
+	}
+	c.journal.text(c.step, c.stream, c.tail.data, false)
 }
 
 // deadline sets or clears the time until which a read waits. After stop, a read never waits: the deadline stop has set
@@ -133,13 +154,33 @@ func (c *capture) piece(buf []byte, held int) int {
 }
 
 func (c *capture) emit(data []byte, partial bool) {
+	if len(data) > 0 && c.mask != nil {
+		data = c.mask.next(data)
+		partial = partial || len(c.mask.held) > 0
+	}
+	c.put(data, partial)
+}
+
+// put records what may be shown.
+func (c *capture) put(data []byte, partial bool) {
 	if len(data) == 0 {
 		return
 	}
 	c.dead.Lock()
 	gone := c.aband
 	if !gone {
-		c.journal.text(c.step, c.stream, data, partial)
+		n := c.cap.take(len(data))
+		if n == len(data) {
+			c.journal.text(c.step, c.stream, data, partial)
+		} else {
+			if whole, _ := state.SplitUTF8(data[:n]); len(whole) > 0 {
+				n = len(whole)
+				c.journal.text(c.step, c.stream, whole, true)
+			} else {
+				n = 0
+			}
+			c.tail.add(data[n:])
+		}
 	}
 	c.dead.Unlock()
 	if !gone {

@@ -53,6 +53,12 @@ func crash(dir string) {
 	if os.Getenv(crashPoint) == "storm" {
 		storm(dir)
 	}
+	if os.Getenv(crashPoint) == "adopter" {
+		adopter(dir)
+	}
+	if point, ok := strings.CutPrefix(os.Getenv(crashPoint), "park:"); ok {
+		parkCrash(dir, point)
+	}
 	root, err := state.Open(filepath.Join(dir, "state"))
 	if err != nil {
 		panic(err)
@@ -311,6 +317,9 @@ func deadRun(t testing.TB, ws *state.Workspace, status state.Status, change func
 	r := w.newRun(Launch{Workspace: ws, Workflow: shell("job", "true"), RunID: state.NewRunID(time.Now())}, nil)
 	f := r.newFile(time.Now())
 	f.Run.Status = status
+	if status == state.Suspended {
+		f.Suspensions = []state.Suspension{{ID: "su-1", RunID: f.Run.ID, Kind: state.SuspendInput, Status: state.Pending}}
+	}
 	if err := ws.CreateRun(f); err != nil {
 		t.Fatal(err)
 	}
@@ -384,10 +393,10 @@ func TestRecoverCases(t *testing.T) {
 		}, false, state.Failed},
 		{"running, process record is another's now", state.Running, none, func(t *testing.T, ws *state.Workspace, f *state.RunFile) {
 			j := open(t, ws, f)
-			if err := j.Spawned(time.Now(), "job", state.Process{PID: syscall.Getpgrp(), BootID: self.BootID, StartTicks: 1}); err != nil {
+			if err := j.Spawned(time.Now(), "job", state.Process{PID: syscall.Getpgrp(), BootID: self.BootID, StartTicks: 1}, ""); err != nil {
 				t.Fatal(err)
 			}
-			if err := j.Spawned(time.Now(), "job", state.Process{PID: os.Getpid(), BootID: self.BootID, StartTicks: 1}); err != nil {
+			if err := j.Spawned(time.Now(), "job", state.Process{PID: os.Getpid(), BootID: self.BootID, StartTicks: 1}, ""); err != nil {
 				t.Fatal(err)
 			}
 		}, false, state.Failed},

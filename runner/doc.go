@@ -21,6 +21,31 @@
 // settled as failed, interrupted, after its processes were ended, or as its journal says where that has an end: it is
 // never started again.
 //
+// A run that parks, and what becomes of it, is written in this order:
+//
+//  1. sync the journal; write the run file as suspended, with what it waits for, under locks/edit-<run>; then the slot
+//     ledger says parked, and the key's lock, the workflow's turn, the place and the private directory are given back
+//  2. an answer is written under locks/edit-<run>, and then a request "look"; a deadline or the end of a wait likewise
+//     by the owner, without the request
+//  3. with a place: under locks/edit-<run> read the file again, open the journal, which says start once more, and write
+//     running; only then do steps begin. They go on from the records in the file
+//  4. the end is as in 5 above; the key's history follows under the key's lock, which the settler waits for
+//
+// Every change of a run that is parked is made under locks/edit-<run>, after reading the file again, so that of two answers
+// one is refused, and an answer is never lost to a pause, or to the run going on.
+//
+// A crash while a run parks, before 1 is written, leaves a run that was running: interrupted. After it the run is parked:
+// whoever adopts it finds all it needs in the file. A crash within an adoption leaves the file as it was, or with a dead
+// owner: the next one adopts it. A crash after an answer and before the request leaves a parked run whose file can go on:
+// its owner sees that when it looks next, and whoever adopts it at once. A crash in 3 before running is written leaves it
+// parked, and able to go on; after it and before a step has ended or has a process, a run that never began: it is started, and keeps
+// its records; later, interrupted. A parked run that is cancelled goes on as in 3 to its final steps alone: a crash before
+// running is written leaves the request, which the next one acts on; after it, the run is settled as interrupted. A
+// retry takes the run's line out of the lists first, durably, then writes the file: a crash in between leaves a settled run
+// that is read from its file. The restart of an interrupted run is filed before the file says that it was interrupted and
+// names the one that stands for it, and is started only after that: a crash in between finds the request, and uses its id
+// again; a run of that id that is there already has been started.
+//
 // What also always holds:
 //
 //   - A process that cannot be recorded is not started. Output that cannot be recorded costs only itself.

@@ -128,3 +128,49 @@ func ended(rec *state.KeyRecord, at time.Time, run state.Status, err error, next
 		rec.Failures++
 	}
 }
+
+// lateHistory brings the history of a key up to date with a run that settled after its tick, because it had parked, or was
+// done again. It waits for the key's lock in a goroutine that Drain waits for; what a stop cuts short, the next tick of
+// the key or the next service does.
+func (w *Worker) lateHistory(ws *state.Workspace, f *state.RunFile) {
+	key := f.Run.Extensions.TriggerID
+	if launched(f) || f.Run.Extensions.Trigger == triggerStart {
+		return
+	}
+	w.polls.Go(func() {
+		if err := w.takeHistory(ws, key, f); err != nil {
+			w.o.Log.Error("history cannot be written", "key", key, "run", f.Run.ID, "error", err)
+			return
+		}
+		if w.o.Late != nil {
+			w.o.Late(ws, key, f)
+		}
+	})
+}
+
+const triggerStart = "start"
+
+func (w *Worker) takeHistory(ws *state.Workspace, key string, f *state.RunFile) error {
+	look := time.NewTicker(takingPoll)
+	defer look.Stop()
+	for {
+		lock, err := ws.TryLock("schedule:" + key)
+		if errors.Is(err, state.ErrHeld) {
+			select {
+			case <-look.C:
+				continue
+			case <-w.empty:
+				return err
+			}
+		}
+		if err != nil {
+			return err
+		}
+		var next func(time.Time) time.Time
+		if w.o.NextDue != nil {
+			next = func(at time.Time) time.Time { return w.o.NextDue(ws, key, at) }
+		}
+		err = w.settleHistory(ws, key, f, next)
+		return errors.Join(err, lock.Release())
+	}
+}

@@ -16,10 +16,19 @@ import (
 type journal struct {
 	log  *slog.Logger
 	once sync.Once
-	// j is nil where the journal cannot be opened, or was removed. It changes only while nothing else writes.
+	// j is nil where the journal cannot be opened, or was removed. While steps are at work it changes under mu.
 	j *state.Journal
+
+	mu sync.Mutex // guards what follows, among the steps that run side by side
 	// proven says that the journal has a spawn record, so that nobody takes it for that of a run that never began.
 	proven bool
+}
+
+// open is the journal to write to; nil for none.
+func (j *journal) open() *state.Journal {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.j
 }
 
 func (j *journal) warn(err error) {
@@ -29,8 +38,8 @@ func (j *journal) warn(err error) {
 }
 
 func (j *journal) text(step, stream string, data []byte, partial bool) {
-	if j.j != nil {
-		j.warn(j.j.Text(time.Now(), step, stream, data, partial))
+	if to := j.open(); to != nil {
+		j.warn(to.Text(time.Now(), step, stream, data, partial))
 	}
 }
 
@@ -42,6 +51,8 @@ func (j *journal) line(step, what string) {
 // spawning records that a process is about to be started. Where that fails, the journal would prove that nothing was
 // started, so it is removed; where that fails too, nothing must be started.
 func (j *journal) spawning(step string) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
 	if j.j == nil {
 		return nil
 	}
@@ -61,9 +72,16 @@ func (j *journal) spawning(step string) error {
 	return nil
 }
 
-func (j *journal) spawned(step string, p state.Process) {
-	if j.j != nil {
-		j.warn(j.j.Spawned(time.Now(), step, p))
+func (j *journal) spawned(step string, p state.Process, cgroup string) {
+	if to := j.open(); to != nil {
+		j.warn(to.Spawned(time.Now(), step, p, cgroup))
+	}
+}
+
+// dropped says how much of a stream was left out.
+func (j *journal) dropped(step, stream string, n int64) {
+	if to := j.open(); to != nil {
+		j.warn(to.Dropped(time.Now(), step, stream, n))
 	}
 }
 

@@ -10,9 +10,10 @@ import (
 
 // endRun ends the processes of a run whose owner is gone: SIGTERM, SIGKILL after the grace. Where ctx ends first
 // they go on, and the run must not be settled.
-func (w *Worker) endRun(ctx context.Context, run string, groups []state.Process) error {
+func (w *Worker) endRun(ctx context.Context, run string, tr trace) error {
 	killAt := time.Now().Add(w.o.Grace)
-	l := &leftover{w: w, run: run, groups: groups, sure: map[int]bool{}}
+	l := &leftover{w: w, run: run, groups: tr.groups, cgroups: w.cgroups.ofRun(run, tr.cgroups), sure: map[int]bool{}}
+	defer l.removeGroups()
 	told := map[procID]syscall.Signal{}
 	pause := time.Millisecond
 	wait := time.NewTimer(pause)
@@ -62,6 +63,15 @@ type leftover struct {
 	run    string
 	groups []state.Process // as recorded at spawn
 	sure   map[int]bool    // groups that are known to be the run's
+	// cgroups are control groups of the run: whatever is in one is the run's.
+	cgroups []string
+}
+
+// removeGroups removes the run's control groups, once nothing lives in them.
+func (l *leftover) removeGroups() {
+	for _, dir := range l.cgroups {
+		removeCgroup(dir)
+	}
 }
 
 // find lists what carries the run's id in its environment, and what is in a group of the run. A group number may have
@@ -96,6 +106,13 @@ func (l *leftover) find() []proc {
 	for _, p := range all {
 		if byID[p.id()] || l.sure[p.group] {
 			found = append(found, p)
+		}
+	}
+	for _, dir := range l.cgroups {
+		for _, p := range cgroupMembers(dir) {
+			if !byID[p.id()] && !l.sure[p.group] {
+				found = append(found, p)
+			}
 		}
 	}
 	return found

@@ -10,12 +10,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"marbles/state"
 )
 
-// main takes a run from its place in the queue to its end.
+// main takes a run from its place in the queue to its end, or until it is parked.
 func (r *Run) main(placed bool) {
 	w := r.w
 	defer func() {
@@ -23,37 +21,13 @@ func (r *Run) main(placed bool) {
 		r.end()
 		close(r.done)
 		w.leave(func() { delete(w.live, r) })
+		w.release(r.claim, r.id)
 	}()
-	if !placed {
-		ok, err := r.await()
-		switch {
-		case ok:
-			write := r.ws.WriteRun
-			if !r.written {
-				write = r.ws.CreateRun
-			}
-			if err = r.begin(write); err != nil {
-				w.freePlace(r)
-			} else {
-				r.written = true
-			}
-		case err == nil:
-			r.freeTurn()
-			r.result.Status = state.Queued
-			return
-		}
-		if err != nil {
-			if r.written {
-				r.settle(asStopped(err))
-			} else {
-				r.refuse(asStopped(err))
-			}
-			r.freeTurn()
-			return
-		}
+	defer r.freeTurn()
+	if !placed && !r.enterQueue() {
+		return
 	}
-	ok, err := w.awaitRoom(r)
-	if !ok {
+	if ok, err := w.awaitRoom(r); !ok {
 		w.freePlace(r)
 		if err == nil {
 			r.journal.leave()
@@ -61,17 +35,127 @@ func (r *Run) main(placed bool) {
 		} else {
 			r.settle(asStopped(err))
 		}
-		r.freeTurn()
 		return
 	}
 	r.result.Started = time.Now()
-	r.file.Run.Timestamps.StartedAt = state.Millis(r.result.Started.UnixMilli())
-	why := r.work()
+	if !r.resumed {
+		r.file.Run.Timestamps.StartedAt = state.Millis(r.result.Started.UnixMilli())
+	}
+	r.placed = true
+	if w.o.Started != nil {
+		w.o.Started(r.ws, r.file)
+	}
+	why, parked := r.work()
+	for parked && r.stoppedByHand() { // it came when nothing was at work any more
+		why, parked = r.work()
+	}
 	// The processes have ended. What is left is to write so, which needs no place.
 	w.ended(r.result.Started)
-	w.freePlace(r)
+	r.givePlace()
+	if parked {
+		r.park()
+		return
+	}
 	r.settle(why)
-	r.freeTurn()
+}
+
+// stoppedByHand reports whether somebody cancelled the run. The end of this process is no reason to end what is parked.
+func (r *Run) stoppedByHand() bool {
+	cause := context.Cause(r.ctx)
+	return cause != nil && cause.Error() != stopReason
+}
+
+// enterQueue waits for the run's turn and a place, and begins it; without them the run has ended here.
+func (r *Run) enterQueue() (ok bool) {
+	await := r.await
+	if r.resumed {
+		await = r.awaitAgain
+	}
+	ok, err := await()
+	if ok {
+		switch {
+		case r.resumed:
+			err = r.begin(func(*state.RunFile) error { return r.continued() })
+		case r.written:
+			err = r.begin(r.ws.WriteRun)
+		default:
+			err = r.begin(r.ws.CreateRun)
+		}
+		if err == nil {
+			r.written = true
+			return true
+		}
+		r.w.freePlace(r)
+		if r.resumed {
+			r.staysParked(err)
+			return false
+		}
+	}
+	switch {
+	case err == nil && r.resumed:
+		r.result.Status, r.result.File = state.Suspended, r.file
+	case err == nil:
+		r.result.Status = state.Queued
+	case r.written:
+		r.settle(asStopped(err))
+	default:
+		r.refuse(asStopped(err))
+	}
+	return false
+}
+
+// awaitAgain waits for the turn and the place of a run that was parked. One that is cancelled meanwhile needs them only
+// where it has final steps to do.
+func (r *Run) awaitAgain() (ok bool, err error) {
+	stop := r.ctx.Done()
+	for _, s := range r.launch.Workflow.Steps {
+		if s.Final != NotFinal {
+			stop = nil
+		}
+	}
+	if r.wait != nil {
+		select {
+		case r.turn = <-r.wait.given:
+		case <-stop:
+			return false, context.Cause(r.ctx)
+		case <-r.w.stop:
+			return false, nil
+		}
+		if r.turn.err != nil {
+			return false, r.turn.err
+		}
+		if r.w.takePlace(r) {
+			return true, nil
+		}
+	}
+	select {
+	case <-r.granted:
+		return true, nil
+	case <-stop:
+	case <-r.w.stop:
+	}
+	if r.w.leaveQueue(r) {
+		return true, nil
+	}
+	if stop == nil {
+		return false, nil
+	}
+	return false, context.Cause(r.ctx)
+}
+
+// staysParked puts a run that cannot go on back among the parked ones.
+func (r *Run) staysParked(err error) {
+	r.w.o.Log.Error("parked run cannot go on", "run", r.id, "error", err)
+	r.result.Status, r.result.Finished = state.Suspended, time.Now()
+	f, rerr := r.ws.Run(r.id)
+	if rerr != nil || f.Run.Status != state.Suspended {
+		return
+	}
+	r.result.File = f
+	if r.w.o.Parks {
+		r.w.keep(r.ws, f, r.claim)
+		r.claim = nil
+	}
 }
 
 func asStopped(err error) *stopped {
@@ -155,40 +239,6 @@ func (r *Run) refuse(why *stopped) {
 	}
 }
 
-// work does the steps; nil is success.
-func (r *Run) work() *stopped {
-	ctx := r.ctx
-	if limit := r.launch.Workflow.Timeout; limit > 0 {
-		var cancel context.CancelFunc
-		late := timedOut(limit)
-		late.whole = true
-		ctx, cancel = context.WithTimeoutCause(ctx, limit, late)
-		defer cancel()
-	}
-	if r.refused != nil {
-		return asStopped(r.refused)
-	}
-	r.w.at("keyed")
-	dir, err := r.w.scratch.take()
-	if err != nil {
-		return asStopped(err)
-	}
-	r.dir = dir
-	defer func() {
-		if err := r.w.scratch.give(dir); err != nil {
-			r.w.o.Log.Warn("private directory of a run cannot be removed", "run", r.id, "error", err)
-		}
-	}()
-	if err := r.putFiles(); err != nil {
-		return asStopped(err)
-	}
-	why := r.steps(ctx)
-	if err := r.collectFiles(); err != nil && why == nil {
-		why = asStopped(err)
-	}
-	return why
-}
-
 // started tells the caller that the run is about to start, or waits for a place.
 func (r *Run) started(at time.Time) (err error) {
 	if r.launch.Started == nil {
@@ -206,7 +256,11 @@ func (r *Run) started(at time.Time) (err error) {
 // putFiles writes the handler's files.
 func (r *Run) putFiles() error {
 	for name, data := range r.launch.Files {
-		if err := os.WriteFile(r.filePath(name), data, 0o600); err != nil {
+		err := os.WriteFile(r.filePath(name), data, 0o600)
+		if err == nil {
+			err = r.who.give(r.filePath(name))
+		}
+		if err != nil {
 			return fmt.Errorf("cannot write %s: %w", name, err)
 		}
 	}
@@ -225,6 +279,9 @@ func (r *Run) collectFiles() error {
 	}
 	if _, ok := r.launch.Files[LaunchFile]; !ok {
 		return nil
+	}
+	if err := r.who.mayRead(r.filePath(LaunchFile)); err != nil {
+		return fmt.Errorf("cannot read what was put into %s: %w", LaunchFile, err)
 	}
 	data, err := readResult(r.filePath(LaunchFile))
 	if err != nil {
@@ -249,11 +306,16 @@ func (r *Run) settle(why *stopped) {
 	run := &r.file.Run
 	switch {
 	case why == nil:
-		run.Status, run.Output, t.CompletedAt = state.Complete, r.output(), at
+		run.Status, run.Output, t.CompletedAt = state.Complete, r.outcome, at
 	case why.status == state.Cancelled:
 		run.Status, run.Error, t.CancelledAt = state.Cancelled, &why.err, at
 	default:
 		run.Status, run.Error, t.FailedAt = state.Failed, &why.err, at
+	}
+	if r.resumed && r.journal.j == nil { // cancelled while it was parked
+		j, err := r.ws.OpenJournal(r.id, runName(r.launch), now)
+		r.journal.warn(err)
+		r.journal.j = j
 	}
 	r.journal.end(now, run.Status, run.Output, run.Error)
 	turn := r.w.afterStarts()
@@ -261,19 +323,24 @@ func (r *Run) settle(why *stopped) {
 	r.w.at("ended")
 	r.result.Status, r.result.Output, r.result.Error, r.result.Finished = run.Status, run.Output, run.Error, now
 	r.end()
-	err := r.ws.WriteRun(r.file)
+	err := r.write()
 	turn()
-	if err != nil {
-		r.save(err)
-	}
+	saved := err == nil || r.save(err)
 	r.w.at("settled")
+	if !saved {
+		return
+	}
+	if r.late && r.launch.Key != "" {
+		r.w.lateHistory(r.ws, r.file)
+	}
+	r.w.settled(r.ws, r.file)
 }
 
 // save tries to write a settled run's file until it can be written: on a full disk an end must not be lost for want of
 // patience. It gives up when the worker drains, or the run is cancelled from now on: a cancel that came before is what may
 // have ended the run. A later marbles then settles it from the journal.
-func (r *Run) save(err error) {
-	r.w.o.Log.Error("run has ended and cannot be saved, trying until it can be", "run", r.id, "status", r.result.Status, "error", err)
+func (r *Run) save(err error) (saved bool) {
+	r.w.o.Log.Error("run has ended and cannot be saved, trying until it can be", "run", r.id, "status", r.file.Run.Status, "error", err)
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	select {
@@ -290,21 +357,13 @@ func (r *Run) save(err error) {
 		case <-r.insist:
 			giveUp = true
 		}
-		if err = r.ws.WriteRun(r.file); err == nil {
+		if err = r.write(); err == nil {
 			r.w.o.Log.Info("run is saved", "run", r.id)
-			return
+			return true
 		}
 		if giveUp {
-			r.w.o.Log.Error("run is not saved", "run", r.id, "status", r.result.Status, "error", err)
-			return
+			r.w.o.Log.Error("run is not saved", "run", r.id, "status", r.file.Run.Status, "error", err)
+			return false
 		}
 	}
-}
-
-// output is the result of the last step.
-func (r *Run) output() jsontext.Value {
-	if n := len(r.file.Steps); n > 0 {
-		return r.file.Steps[n-1].Result
-	}
-	return nil
 }

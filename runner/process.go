@@ -52,22 +52,27 @@ type child struct {
 	pid    int
 	runID  string
 	exited chan struct{}             // closed when the main process has ended and can be reaped
+	group  *cgroup                   // nil where it has none
 	told   map[procID]syscall.Signal // what was sent to which process of find
 	rest   []string                  // who was there besides the main process, once it had ended
 }
 
-// startChild starts a process. Its streams are the ends of pipes that the caller closes; its standard input is empty.
-func (w *Worker) startChild(runID, path string, argv, env []string, dir string, stdout, stderr int) (*child, error) {
+// startChild starts a process in a group of its own, which may be nil, and as somebody else where who says so. Its streams
+// are the ends of pipes that the caller closes; its standard input is empty.
+func (w *Worker) startChild(runID, path string, argv, env []string, dir string, stdout, stderr int, group *cgroup, who *identity) (*child, error) {
+	attr := childAttr()
+	group.attr(attr)
+	who.attr(attr)
 	pid, err := w.spawn.start(path, argv, &syscall.ProcAttr{
 		Dir:   dir,
 		Env:   env,
 		Files: []uintptr{0, uintptr(stdout), uintptr(stderr)},
-		Sys:   childAttr(),
+		Sys:   attr,
 	})
 	if err != nil {
 		return nil, err
 	}
-	c := &child{w: w, pid: pid, runID: runID, exited: make(chan struct{}), told: map[procID]syscall.Signal{}}
+	c := &child{w: w, pid: pid, runID: runID, group: group, exited: make(chan struct{}), told: map[procID]syscall.Signal{}}
 	go func() { // ends with the process
 		waitExit(pid)
 		close(c.exited)
@@ -164,6 +169,7 @@ func (c *child) endRest(killAt time.Time) {
 		}
 		if sig == syscall.SIGKILL {
 			_ = syscall.Kill(-c.pid, sig) // also what was forked just now
+			c.group.kill()
 		}
 		time.Sleep(pause)
 		pause = min(2*pause, 20*time.Millisecond)

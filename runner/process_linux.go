@@ -78,6 +78,9 @@ func (c *child) find() []proc {
 			orphans() // it ended before it said whose it is
 		}
 	}
+	for _, p := range c.group.members() {
+		add(p.pid, p)
+	}
 	if c.hasEnded() {
 		return found // its children are orphans by now
 	}

@@ -24,10 +24,10 @@ func interrupted(pid int) state.RunError {
 //
 // For each run file that is not settled, whose owner is gone:
 //
-//   - suspended: it waits for an answer, with no process behind it; left alone.
+//   - suspended: it waits for an answer, with no process behind it; left alone, see Adopt.
 //   - queued: the owner died before step 4 of the package comment; it never began.
 //   - running, and the journal has an end: the owner died within step 5; settled as the journal says.
-//   - running, written in this boot, and the journal has no spawn record: the owner died before it started a process;
+//   - running, written in this boot, and the journal has no spawn record since it last started: the owner died before it started a process;
 //     it never began. After a reboot that would prove nothing: the journal is not synced before its end.
 //   - running otherwise: interrupted.
 //
@@ -73,9 +73,7 @@ func (w *Worker) Recover(ctx context.Context, ws *state.Workspace) (neverBegan [
 		})
 	}
 	wait.Wait()
-	if err := w.recoverLocks(ctx, ws); err != nil {
-		errs = append(errs, err)
-	}
+	errs = append(errs, w.recoverLocks(ctx, ws), w.sweepWorktrees(ws))
 	slices.SortFunc(neverBegan, func(a, b *state.RunFile) int { return strings.Compare(a.Run.ID, b.Run.ID) })
 	return neverBegan, errors.Join(errs...)
 }
@@ -129,12 +127,17 @@ func (w *Worker) recoverLocks(ctx context.Context, ws *state.Workspace) error {
 	var errs []error
 	for _, l := range locks {
 		key, ok := strings.CutPrefix(l.Name, "schedule:")
-		if !ok || l.Alive || l.PID == 0 || ctx.Err() != nil {
+		ofRun := strings.HasPrefix(l.Name, "run-") || strings.HasPrefix(l.Name, "edit-")
+		if !ok && !ofRun || l.Alive || l.PID == 0 || ctx.Err() != nil {
 			continue
 		}
 		lock, err := ws.TryLock(l.Name)
 		if err != nil {
 			continue // someone is faster
+		}
+		if ofRun { // nobody may ask for it again
+			errs = append(errs, lock.Release())
+			continue
 		}
 		rec, err := ws.Key(key)
 		if err == nil && rec != nil {
@@ -159,22 +162,36 @@ const triggerLaunch = "launch"
 // trace is what a journal says of a run.
 type trace struct {
 	began, spawned bool
+	since          bool   // spawned since the last start
 	step           string // of the last spawn
 	at             time.Time
 	groups         []state.Process
-	end            *state.Entry // after the last start
+	cgroups        []string
+	steps          []state.StepRecord // that have ended
+	end            *state.Entry       // after the last start
 }
 
-func readTrace(ws *state.Workspace, run string) (tr trace, err error) {
+// readTrace reads it. owner is the process that the run's file names: the start of another one, which came to settle the
+// run and died in that, is no new beginning.
+func readTrace(ws *state.Workspace, run string, owner state.Process) (tr trace, err error) {
 	err = ws.ReadJournal(run, func(e state.Entry) error {
 		switch e.Kind {
 		case "start":
-			tr.began, tr.end = true, nil
+			if tr.began, tr.end = true, nil; e.Process == owner {
+				tr.since, tr.steps = false, nil // what came before it is in the run file
+			}
 		case "spawn":
-			tr.spawned, tr.step, tr.at = true, e.Step, e.At
+			tr.spawned, tr.since, tr.step, tr.at = true, true, e.Step, e.At
+		case "step":
+			if e.Record != nil {
+				tr.steps = append(tr.steps, *e.Record)
+			}
 		case "process":
-			tr.spawned = true
+			tr.spawned, tr.since = true, true
 			tr.groups = append(tr.groups, e.Process)
+			if e.Cgroup != "" {
+				tr.cgroups = append(tr.cgroups, e.Cgroup)
+			}
 		case "end":
 			tr.end = &e
 		}
@@ -196,38 +213,54 @@ func (w *Worker) neverBegan(ws *state.Workspace, f *state.RunFile) (bool, error)
 	case f.BootID == "" || f.BootID != w.self.BootID:
 		return false, nil
 	}
-	tr, err := readTrace(ws, f.Run.ID)
-	return err == nil && tr.began && !tr.spawned && tr.end == nil, err
+	tr, err := readTrace(ws, f.Run.ID, f.Owner())
+	spawned := tr.spawned
+	if m := f.Marbles; m != nil && (len(m.Waits) > 0 || m.Attempt > 0) {
+		spawned = tr.since // what came before it parked, or was retried, is in its file
+	}
+	return err == nil && tr.began && !spawned && len(tr.steps) == 0 && tr.end == nil, err
+}
+
+// handedOver reports whether another process wrote a run down for this one to start.
+func (w *Worker) handedOver(ws *state.Workspace, f *state.RunFile) bool {
+	w.mu.Lock()
+	_, handed := w.handed[runRef{ws.Dir(), f.Run.ID}]
+	w.mu.Unlock()
+	return handed && f.Run.Status == state.Queued && f.Owner() == w.self && w.atWork(ws, f.Run.ID) == nil
 }
 
 // endProcesses ends what a run whose owner is gone has left.
 func (w *Worker) endProcesses(ctx context.Context, ws *state.Workspace, f *state.RunFile) error {
-	tr, err := readTrace(ws, f.Run.ID)
+	tr, err := readTrace(ws, f.Run.ID, f.Owner())
 	if err != nil || !tr.spawned || f.BootID != "" && f.BootID != w.self.BootID {
 		return err
 	}
-	return w.endRun(ctx, f.Run.ID, tr.groups)
+	return w.endRun(ctx, f.Run.ID, tr)
 }
 
 // settleDead settles a run that began and whose owner is gone. Its processes end first.
 func (w *Worker) settleDead(ctx context.Context, ws *state.Workspace, f *state.RunFile) error {
-	tr, err := readTrace(ws, f.Run.ID)
+	tr, err := readTrace(ws, f.Run.ID, f.Owner())
 	if err != nil {
 		w.o.Log.Warn("journal cannot be read", "run", f.Run.ID, "error", err)
 	}
 	if f.BootID == "" || f.BootID == w.self.BootID {
-		if err := w.endRun(ctx, f.Run.ID, tr.groups); err != nil {
+		if err := w.endRun(ctx, f.Run.ID, tr); err != nil {
 			return err
 		}
 	}
+	mergeSteps(f, tr.steps)
 	run, now := &f.Run, time.Now()
 	if tr.end != nil && tr.end.Status.Settled() {
 		run.Status, run.Output, run.Error, now = tr.end.Status, tr.end.Result, tr.end.Error, tr.end.At
 	} else {
 		why := interrupted(f.PID)
 		run.Status, run.Error = state.Failed, &why
+		if err := w.restart(ws, f); err != nil {
+			return err
+		}
 		w.endJournal(ws, f, tr.step)
-		if tr.step != "" {
+		if tr.step != "" && !slices.ContainsFunc(f.Steps, func(s state.StepRecord) bool { return s.Name == tr.step }) {
 			f.Steps = append(f.Steps, state.StepRecord{
 				Name: tr.step, Status: state.Failed, Error: &why,
 				StartedAt: state.Millis(tr.at.UnixMilli()), FinishedAt: state.Millis(now.UnixMilli()),
@@ -235,11 +268,40 @@ func (w *Worker) settleDead(ctx context.Context, ws *state.Workspace, f *state.R
 		}
 	}
 	stampEnd(run, now)
+	closeOpen(f)
 	if err := ws.WriteRun(f); err != nil {
 		return err
 	}
+	w.at("interrupted")
+	w.settled(ws, f)
 	w.o.Log.Warn("run of a dead process settled", "run", run.ID, "pid", f.PID, "status", run.Status)
 	return nil
+}
+
+// mergeSteps puts the steps that a journal knows to have ended into the file, so that a retry does none of them again.
+func mergeSteps(f *state.RunFile, ended []state.StepRecord) {
+	type place struct {
+		name string
+		item int
+	}
+	of := func(s *state.StepRecord) place {
+		if s.Item == nil {
+			return place{s.Name, -1}
+		}
+		return place{s.Name, *s.Item}
+	}
+	known := make(map[place]int, len(f.Steps))
+	for i := range f.Steps {
+		known[of(&f.Steps[i])] = i
+	}
+	for _, rec := range ended {
+		if i, ok := known[of(&rec)]; ok {
+			f.Steps[i] = rec
+			continue
+		}
+		known[of(&rec)] = len(f.Steps)
+		f.Steps = append(f.Steps, rec)
+	}
 }
 
 func stampEnd(run *state.Run, now time.Time) {
@@ -281,16 +343,20 @@ func (w *Worker) settleKey(ctx context.Context, ws *state.Workspace, key string,
 	if rec == nil || rec.Run == "" {
 		return rec, nil, nil
 	}
-	free := *rec
-	free.Slot, free.SlotLocal = state.Stamp{}, ""
+	free := func() *state.KeyRecord {
+		now := *rec
+		now.Slot, now.SlotLocal = slotBefore(ws, key, rec.Slot), ""
+		return &now
+	}
 	f, err := ws.Run(rec.Run)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if !Unwritten(ws, rec) {
 			return rec, nil, nil
 		}
-		free.Run, free.LastStart = "", rec.LastFinish
-		return &free, nil, ws.WriteKey(key, &free)
+		now := free()
+		now.Run, now.LastStart = "", rec.LastFinish
+		return now, nil, ws.WriteKey(key, now)
 	case err != nil:
 		w.o.Log.Warn("run file cannot be read", "error", err)
 		return rec, nil, nil
@@ -303,7 +369,7 @@ func (w *Worker) settleKey(ctx context.Context, ws *state.Workspace, key string,
 		case !rec.LastFinish.Before(endOf(f)):
 			return rec, nil, nil
 		case f.Run.Timestamps.StartedAt == 0: // settled because it never began
-			return &free, nil, nil
+			return free(), nil, nil
 		}
 	case !orphaned(f):
 		return rec, nil, nil
@@ -313,7 +379,7 @@ func (w *Worker) settleKey(ctx context.Context, ws *state.Workspace, key string,
 			return nil, nil, err
 		}
 		if never {
-			return &free, f, nil
+			return free(), f, nil
 		}
 		if err := w.settleDead(ctx, ws, f); err != nil {
 			return nil, nil, err
@@ -326,6 +392,23 @@ func (w *Worker) settleKey(ctx context.Context, ws *state.Workspace, key string,
 	return rec, nil, err
 }
 
+// slotBefore is the latest slot of a key that was started before another one, as far as its ledger goes back; zero for none.
+// A slot that is free again must not make free what was started before it.
+func slotBefore(ws *state.Workspace, key string, slot state.Stamp) (last state.Stamp) {
+	const recent = 50
+	entries, err := ws.Slots(key, recent)
+	if err != nil {
+		return last
+	}
+	for _, e := range entries {
+		started := e.Outcome == state.SlotRan || e.Outcome == state.SlotParked
+		if started && e.Slot.Before(slot.Time) && e.Slot.After(last.Time) {
+			last = e.Slot
+		}
+	}
+	return last
+}
+
 // Unwritten reports whether a key's record names a run that was never written down, because its owner died while it wrote
 // the two side by side: nothing was started then, and the slot is free.
 func Unwritten(ws *state.Workspace, rec *state.KeyRecord) bool {
@@ -335,7 +418,7 @@ func Unwritten(ws *state.Workspace, rec *state.KeyRecord) bool {
 	if _, err := ws.Run(rec.Run); !errors.Is(err, fs.ErrNotExist) {
 		return false
 	}
-	tr, err := readTrace(ws, rec.Run) // says more where someone removed the run file
+	tr, err := readTrace(ws, rec.Run, state.Process{}) // says more where someone removed the run file
 	return err == nil && !tr.spawned && tr.end == nil
 }
 
@@ -385,7 +468,7 @@ func (w *Worker) Abandon(ws *state.Workspace, f *state.RunFile, reason string) e
 	} else if !never {
 		return fail(fmt.Errorf("it is %s, and its owner is pid %d", f.Run.Status, f.PID))
 	}
-	tr, err := readTrace(ws, f.Run.ID)
+	tr, err := readTrace(ws, f.Run.ID, f.Owner())
 	if err != nil {
 		return fail(err)
 	}
@@ -395,8 +478,10 @@ func (w *Worker) Abandon(ws *state.Workspace, f *state.RunFile, reason string) e
 	if tr.began { // also one that still says queued: the journal is there before the file says running
 		w.endJournal(ws, f, "")
 	}
+	closeOpen(f)
 	if err := ws.WriteRun(f); err != nil {
 		return fail(err)
 	}
+	w.settled(ws, f)
 	return nil
 }

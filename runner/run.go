@@ -26,6 +26,10 @@ type Run struct {
 	journal *journal
 	echo    *echo
 	dir     string // private to the run
+	resumed bool   // it was parked before
+	late    bool   // the tick that it is of has ended: it brings the key's history up to date itself
+	parking bool   // it is being written down as parked; guarded by Worker.mu
+	claim   *state.Lock
 	brief   bool   // a tick's: it may wait a moment unrecorded, since its slot is on record as due
 	written bool   // there is a run file
 	claimed bool   // the caller was told that it is about to start
@@ -33,12 +37,16 @@ type Run struct {
 	fresh   bool   // the id is new: nothing of such a run can be on disk
 	limit   *limit // nil where the workflow has none
 
-	ctx    context.Context
-	cancel context.CancelCauseFunc // its cause is a *stopped
-	insist chan struct{}           // holds a value after Cancel; see save
-	ended  chan struct{}           // closed when its end is known and durable in the journal; its file may not say so yet
-	done   chan struct{}
-	result Result // complete once ended is closed
+	ctx     context.Context
+	cancel  context.CancelCauseFunc // its cause is a *stopped
+	insist  chan struct{}           // holds a value after Cancel; see save
+	ended   chan struct{}           // closed when its end is known and durable in the journal; its file may not say so yet
+	done    chan struct{}
+	result  Result         // complete once ended is closed
+	outcome jsontext.Value // the last step's result
+	who     *identity      // whose its processes are; nil: the service's
+	secrets secrets        // that its steps were given
+	output  outputCap
 
 	wait    *turn // the run's place in its workflow's line
 	turn    heldTurn
@@ -47,6 +55,14 @@ type Run struct {
 	lined   *list.Element // its turn for room for its processes; guarded by Worker.mu
 	begun   bool          // it is written down, and may have room; guarded by Worker.mu
 	room    chan struct{} // closed when it got room
+
+	placeMu    sync.Mutex // guards what follows; see hold
+	placed     bool       // it has a place
+	holders    int        // steps that have a process
+	idle       *time.Timer
+	getting    chan struct{} // closed when it was tried to get a place again; nil where nobody tries
+	pauseAsked *pauseAsk
+	pausing    chan struct{} // closed when somebody paused it
 }
 
 // stopped is why a run is made to stop before its end.
@@ -117,6 +133,11 @@ func (w *Worker) Start(l Launch) (*Run, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot start %s: %w", l.Workflow.Name, err)
 	}
+	if l.Workflow.Schema != nil {
+		if err := l.Workflow.Schema.Validate(object(input)); err != nil {
+			return nil, fmt.Errorf("cannot start %s: input does not fit its input_schema: %w", l.Workflow.Name, err)
+		}
+	}
 	now := time.Now()
 	fresh := l.RunID == ""
 	if fresh {
@@ -154,7 +175,7 @@ func (w *Worker) Resume(f *state.RunFile, l Launch) (*Run, error) {
 	}
 	if never, err := w.neverBegan(l.Workspace, f); err != nil {
 		return fail(err)
-	} else if !never {
+	} else if !never && !w.handedOver(l.Workspace, f) {
 		return fail(fmt.Errorf("it is %s, and its owner is pid %d", f.Run.Status, f.PID))
 	}
 	l.Input = f.Run.Input
@@ -164,6 +185,9 @@ func (w *Worker) Resume(f *state.RunFile, l Launch) (*Run, error) {
 	}
 	r := w.newRun(l, input)
 	r.file, r.written, r.brief = f, true, false
+	w.mu.Lock()
+	delete(w.handed, runRef{l.Workspace.Dir(), l.RunID})
+	w.mu.Unlock()
 	f.Run.Status = state.Queued
 	f.Run.Timestamps.StartedAt = 0
 	err = r.accept(func(placed bool) error {
@@ -192,6 +216,8 @@ func (w *Worker) newRun(l Launch, input []member) *Run {
 		done:    make(chan struct{}),
 		insist:  make(chan struct{}, 1),
 		brief:   l.brief,
+		pausing: make(chan struct{}),
+		output:  outputCap{limit: w.o.OutputLimit},
 	}
 	r.ctx, r.cancel = context.WithCancelCause(context.Background())
 	r.result.RunID = r.id
@@ -215,6 +241,10 @@ func (r *Run) newFile(now time.Time) *state.RunFile {
 		Extensions: state.RunExtensions{TriggerID: l.Key, Trigger: l.Trigger, Kind: l.Kind, Slot: state.Stamp{Time: l.Slot}},
 		Timestamps: state.RunTimes{CreatedAt: created},
 	}
+	f.Run.Extensions.RestartOf, f.Run.Extensions.RetryOf = l.RestartOf, l.RetryOf
+	if l.Parent != "" {
+		f.Run.Links = &state.RunLinks{ParentRunID: l.Parent}
+	}
 	if f.Run.Extensions.Kind == "" {
 		f.Run.Extensions.Kind = kindWorkflow
 	}
@@ -224,7 +254,10 @@ func (r *Run) newFile(now time.Time) *state.RunFile {
 // accept finds the run a place, or one in a queue; has it written; and sets it going.
 func (r *Run) accept(write func(placed bool) error) error {
 	w := r.w
-	if err := w.enter(func() { w.live[r] = struct{}{} }); err != nil {
+	if err := w.enter(func() {
+		w.live[r] = struct{}{}
+		w.lookAfter(r.ws)
+	}); err != nil {
 		return err
 	}
 	placed := false
@@ -240,6 +273,9 @@ func (r *Run) accept(write func(placed bool) error) error {
 		r.written = err == nil
 	}
 	if err == nil {
+		if r.resumed {
+			r.leaveCare()
+		}
 		go r.main(placed) // Drain waits for it
 		return nil
 	}
@@ -278,6 +314,9 @@ func (r *Run) freeTurn() {
 
 // mark writes that a run which waits for room is queued after all, or running.
 func (r *Run) mark(status state.Status) error {
+	if r.resumed {
+		return nil // that it goes on is on record, and no record says that a run that has begun is queued
+	}
 	r.file.Run.Status, r.file.Run.Timestamps.StartedAt = status, 0
 	if status == state.Running {
 		r.file.Run.Timestamps.StartedAt = state.Millis(time.Now().UnixMilli())
@@ -294,14 +333,16 @@ func (r *Run) mark(status state.Status) error {
 func (r *Run) begin(write func(*state.RunFile) error) error {
 	now := time.Now()
 	j, err := r.ws.OpenJournal(r.id, runName(r.launch), now)
-	if err != nil && !r.fresh {
+	if err != nil && !r.fresh && !r.resumed {
 		return err
 	}
 	r.journal.warn(err)
 	r.journal.j = j
 	r.w.at("journal")
 	r.file.Run.Status = state.Running
-	r.file.Run.Timestamps.StartedAt = state.Millis(now.UnixMilli())
+	if !r.resumed {
+		r.file.Run.Timestamps.StartedAt = state.Millis(now.UnixMilli())
+	}
 	var claim sync.WaitGroup
 	if !r.claimed {
 		claim.Go(func() {

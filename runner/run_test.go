@@ -227,7 +227,7 @@ func TestRunFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"start", "text", "spawn", "process", "text", "end"}
+	want := []string{"start", "text", "spawn", "process", "text", "step", "end"}
 	if diff := cmp.Diff(want, kinds); diff != "" {
 		t.Error(diff)
 	}
@@ -280,7 +280,7 @@ func TestEnvironment(t *testing.T) {
 	got := map[string]string{}
 	for _, e := range strings.Split(strings.TrimSuffix(output(t, ws, r.ID(), "print", state.Stdout), "\x00"), "\x00") {
 		name, value, _ := strings.Cut(e, "=")
-		if strings.HasSuffix(name, "_FILE") {
+		if strings.HasSuffix(name, "_FILE") || name == AskDirVariable {
 			value = filepath.Base(value)
 		}
 		got[name] = value
@@ -291,7 +291,7 @@ func TestEnvironment(t *testing.T) {
 		"INPUT_DATABASE": "other", "INPUT_N": "1.50", "INPUT_YES": "true", "INPUT_SP_ACE__": "x",
 		"MARBLES_RUN_ID": r.ID(), "MARBLES_STEP": "print", "MARBLES_KEY": "k", "MARBLES_WORKSPACE": ws.Project(),
 		"MARBLES_STATE": filepath.Dir(ws.Dir()), "MARBLES_INPUT_FILE": "0-input.json", "MARBLES_RESULT_FILE": "0-result",
-		"MARBLES_CHANGE_FILE": "file-change_file",
+		"MARBLES_CHANGE_FILE": "file-change_file", "MARBLES_ASK_DIR": "0-ask",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -12,35 +12,6 @@ import (
 	"marbles/state"
 )
 
-// Command is what a step runs: a shell text or an argv.
-type Command struct {
-	Shell string   // given to the step's shell
-	Argv  []string // run as it is; Shell is empty then
-}
-
-// Step is one unit of work.
-type Step struct {
-	Name    string
-	Command Command
-	Env     []string      // NAME=value, added to the workflow's
-	Timeout time.Duration // 0: none
-	Workdir string        // absolute; "": the workflow's
-	Shell   []string      // argv prefix, as {"sh", "-c"}; nil: the workflow's
-}
-
-// Workflow is what can be launched. It is immutable.
-type Workflow struct {
-	Name        string
-	Describe    string
-	Input       jsontext.Value // defaults, an object; nil for none
-	Env         []string
-	Timeout     time.Duration // for the whole run; 0: none
-	Workdir     string        // absolute; "": the workspace
-	Shell       []string      // nil: {"sh", "-c"}
-	Concurrency int           // at most this many runs at once, over all processes; 0: no limit
-	Steps       []Step
-}
-
 // Launch asks for one run.
 type Launch struct {
 	Workspace *state.Workspace
@@ -54,6 +25,8 @@ type Launch struct {
 	// Queued is the file of a run that never began (see Recover): it goes on under its own id and with its own input, and
 	// this process as its owner. RunID and Input are not looked at then.
 	Queued *state.RunFile
+	// Parent is the run whose step started it; "" for none. RestartOf and RetryOf are other runs that it stands for.
+	Parent, RestartOf, RetryOf string
 	// Env and Files are a handler's: each file is written 0600 to a private directory that goes with the run, and its
 	// path is in the environment under the map's key (MARBLES_CHANGE_FILE, MARBLES_BODY_FILE, MARBLES_PATHS_FILE,
 	// LaunchFile).
@@ -74,28 +47,43 @@ const LaunchFile = "MARBLES_LAUNCH_FILE"
 // Result is how a run ended.
 type Result struct {
 	RunID string
-	// Status is settled, with one exception: queued, where Drain left the run queued on disk.
+	// Status is settled, with two exceptions: queued, where Drain left the run queued on disk, and suspended, where it
+	// is parked: File has what it waits for.
 	Status state.Status
 	Output jsontext.Value // nil for none
 	Error  *state.RunError
+	File   *state.RunFile // of a parked run
 	// Files are the handler's files as they were when it ended, for LaunchFile only.
 	Files    map[string][]byte
 	Started  time.Time
 	Finished time.Time
 }
 
-// Err is nil for a run that completed, ErrDraining for one left queued, else why it did not complete.
+// ErrParked says that a run waits, for an answer or a time: Result.File says for what.
+var ErrParked = errors.New("the run is suspended")
+
+// Err is nil for a run that completed, ErrDraining for one left queued, ErrParked for one that waits, else why it did not
+// complete.
 func (r Result) Err() error {
 	switch {
 	case r.Status == state.Complete:
 		return nil
 	case r.Status == state.Queued:
 		return ErrDraining
+	case r.Status == state.Suspended:
+		return ErrParked
 	case r.Error == nil:
 		return fmt.Errorf("the run is %s", r.Status)
 	}
 	return errors.New(r.Error.Message)
 }
+
+// Whether steps get cgroups of their own.
+const (
+	CgroupsAuto = "auto" // where this process's cgroup was delegated to it
+	CgroupsOn   = "on"   // wherever it may make them; it fails where it may not
+	CgroupsOff  = "off"
+)
 
 // Options are a worker's settings. Zero values are the defaults.
 type Options struct {
@@ -105,6 +93,30 @@ type Options struct {
 	// Env is the service's own environment, NAME=value. Of it a step gets PATH, HOME, USER, LOGNAME, SHELL, LANG,
 	// LC_*, TZ and TMPDIR, and nothing else.
 	Env []string
+	// Workflow finds a workflow by its name, as it is defined now; nil or a nil result: it is not defined. Steps that start
+	// another one, and parked runs, ask for it.
+	Workflow func(ws *state.Workspace, name string) *Workflow
+	// Compile makes a Program of its text, for parked runs.
+	Compile func(text string) (Program, error)
+	// Parks says that this process keeps parked runs and goes on with them (the service). Another one (roll) lets go of
+	// a run that parks: its Result is suspended.
+	Parks bool
+	// Started is told of every run that begins its first step, Parked of every run that parks, and Settled of every run
+	// that settles, also one that a dead process left, once its file says so. They must not block; nil for none.
+	Started, Parked, Settled func(ws *state.Workspace, f *state.RunFile)
+	// Asked is told of requests that only the caller can act on: to start a queued run that was handed over, or a run in
+	// place of an interrupted one. It reports whether the request is done; it must not block.
+	Asked func(ws *state.Workspace, q state.Request) (done bool)
+	// NextDue is when a key is due after a finish, where its run ends after its tick, because it had parked; nil for never.
+	NextDue func(ws *state.Workspace, key string, finish time.Time) time.Time
+	// Late is told that the history of a key has the end of such a run; nil for none.
+	Late func(ws *state.Workspace, key string, f *state.RunFile)
+	// Artifacts keeps what steps make; nil: a step that makes one fails.
+	Artifacts ArtifactStore
+	// OutputLimit is how many bytes of output a run's journal takes; what is above it is dropped but for the last 256 KiB. 0: 64 MiB; negative: none.
+	OutputLimit int64
+	// Cgroups says whether steps get cgroups of their own; "": CgroupsAuto.
+	Cgroups string
 	// TempDir is where the private directories of runs are made; default TMPDIR of Env, else /tmp.
 	TempDir string
 }

@@ -36,7 +36,11 @@ func newScratch(parent string, owner state.Process) *scratch {
 	return &scratch{parent: parent, prefix: fmt.Sprintf("%s%d-%d-", scratchPrefix, owner.PID, owner.StartTicks)}
 }
 
-func (s *scratch) take() (string, error) {
+// take gives a directory, one of another user's for who.
+func (s *scratch) take(who *identity) (string, error) {
+	if who != nil {
+		return s.takeFor(who)
+	}
 	for {
 		s.mu.Lock()
 		n := len(s.free)
@@ -58,9 +62,42 @@ func (s *scratch) take() (string, error) {
 	return dir, nil
 }
 
+// takeFor makes a directory that another user may use. Where that one could not get to it, it is made in /tmp.
+func (s *scratch) takeFor(who *identity) (string, error) {
+	parent := s.parent
+	if !openToAll(parent) {
+		parent = "/tmp"
+	}
+	dir, err := os.MkdirTemp(parent, s.prefix)
+	if err == nil {
+		if err = who.give(dir); err != nil {
+			_ = os.Remove(dir)
+		}
+	}
+	if err != nil {
+		return "", fmt.Errorf("cannot make a private directory: %w", err)
+	}
+	return dir, nil
+}
+
+// openToAll reports whether every user gets to a directory.
+func openToAll(dir string) bool {
+	for {
+		info, err := os.Stat(dir)
+		if err != nil || info.Mode().Perm()&0o001 == 0 {
+			return false
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			return true
+		}
+		dir = up
+	}
+}
+
 // give takes a directory back.
-func (s *scratch) give(dir string) error {
-	if !isClean(dir) {
+func (s *scratch) give(dir string, who *identity) error {
+	if who != nil || !isClean(dir) {
 		return os.RemoveAll(dir)
 	}
 	s.mu.Lock()
@@ -87,6 +124,10 @@ func (s *scratch) close() error {
 // sweep removes what dead owners left.
 func (s *scratch) sweep() {
 	dirs, _ := filepath.Glob(filepath.Join(s.parent, scratchPrefix+"*"))
+	if s.parent != "/tmp" {
+		others, _ := filepath.Glob("/tmp/" + scratchPrefix + "*") // see takeFor
+		dirs = append(dirs, others...)
+	}
 	for _, dir := range dirs {
 		parts := strings.Split(strings.TrimPrefix(filepath.Base(dir), scratchPrefix), "-")
 		if len(parts) != 3 {
@@ -94,10 +135,16 @@ func (s *scratch) sweep() {
 		}
 		pid, perr := strconv.Atoi(parts[0])
 		start, serr := strconv.ParseUint(parts[1], 10, 64)
-		if perr == nil && serr == nil && ownDir(dir) && !(state.Process{PID: pid, StartTicks: start}).Alive() {
+		if perr == nil && serr == nil && (ownDir(dir) || os.Geteuid() == 0 && privateDir(dir)) && !(state.Process{PID: pid, StartTicks: start}).Alive() {
 			_ = os.RemoveAll(dir)
 		}
 	}
+}
+
+// privateDir reports whether a path is a directory that only its owner may enter, whoever that is.
+func privateDir(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.Mode() == fs.ModeDir|0o700
 }
 
 // ownDir reports whether a path is a directory of this user that nobody else may enter.

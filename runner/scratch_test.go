@@ -49,7 +49,7 @@ func TestInputFileIsReused(t *testing.T) {
 			outside := filepath.Join(parent, "outside")
 			write(t, outside, "not yours")
 			s := newScratch(parent, state.Self())
-			dir, err := s.take()
+			dir, err := s.take(nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -61,10 +61,10 @@ func TestInputFileIsReused(t *testing.T) {
 			before := inode(t, path)
 			test.spoil(t, path, outside)
 			clear()
-			if err := s.give(dir); err != nil {
+			if err := s.give(dir, nil); err != nil {
 				t.Fatal(err)
 			}
-			if again, err := s.take(); err != nil || again != dir {
+			if again, err := s.take(nil); err != nil || again != dir {
 				t.Fatalf("got %s, %v", again, err)
 			}
 			clear, err = putInput(path, []byte(`{}`))

@@ -118,5 +118,5 @@ func (t *Ticking) skipped(reason, holder, run string, ended bool) TickResult {
 	if ended {
 		t.ledger(state.SlotEntry{Outcome: state.SlotSkipped, At: state.Stamp{Time: now}, Run: run, Reason: reason, Holder: holder})
 	}
-	return TickResult{Outcome: state.SlotSkipped, Holder: holder, Result: Result{RunID: run}, Finished: now}
+	return TickResult{Outcome: state.SlotSkipped, Holder: holder, Reason: reason, Result: Result{RunID: run}, Finished: now}
 }

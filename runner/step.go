@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -23,77 +22,11 @@ import (
 // maxResult is how large a result file may be, in bytes.
 const maxResult = 1 << 20
 
-// steps does the steps one after the other; the first that does not complete ends the run.
-func (r *Run) steps(ctx context.Context) *stopped {
-	r.file.Steps = nil
-	own := r.ownEnv()
-	for name := range r.launch.Files {
-		own = append(own, name+"="+r.filePath(name))
-	}
-	input := r.input
-	for i, st := range r.launch.Workflow.Steps {
-		s := &step{r: r, i: i, Step: st, rec: state.StepRecord{Name: st.Name, Status: state.Running}}
-		if ctx.Err() != nil { // between two steps
-			return s.ofRun(asStopped(context.Cause(ctx)))
-		}
-		s.rec.StartedAt = state.Millis(time.Now().UnixMilli())
-		r.journal.line(st.Name, "started")
-		why := s.do(ctx, own, input)
-		s.finish(why)
-		r.file.Steps = append(r.file.Steps, s.rec)
-		if why != nil {
-			return s.ofRun(why)
-		}
-		result := s.rec.Result
-		if result == nil {
-			result = jsontext.Value("null")
-		}
-		input = overlay(input, []member{{st.Name, result}})
-	}
-	return nil
-}
-
-// step is one step at work.
-type step struct {
-	Step
-	r   *Run
-	i   int
-	rec state.StepRecord
-}
-
-// finish records how the step ended, in the run file and as a line of the journal.
-func (s *step) finish(why *stopped) {
-	s.rec.FinishedAt = state.Millis(time.Now().UnixMilli())
-	if len(s.rec.Leftover) > 0 {
-		s.r.journal.line(s.Name, "left processes behind, which were ended: "+strings.Join(s.rec.Leftover, ", "))
-	}
-	switch {
-	case why == nil:
-		s.rec.Status = state.Complete
-		s.r.journal.line(s.Name, "complete")
-	case why.status == state.Cancelled:
-		s.rec.Status, s.rec.Error = state.Cancelled, &why.err
-		s.r.journal.line(s.Name, "aborted")
-	default:
-		s.rec.Status, s.rec.Error = state.Failed, &why.err
-		s.r.journal.line(s.Name, "failed: "+why.err.Message)
-	}
-}
-
-// ofRun is a step's end as the end of the run: it names the step.
-func (s *step) ofRun(why *stopped) *stopped {
-	switch {
-	case why.status == state.Cancelled:
-		return why
-	case why.whole:
-		return failed(why.err.Name, "the run %s, in step %q", why.err.Message, s.Name)
-	}
-	return failed(why.err.Name, "step %q %s", s.Name, why.err.Message)
-}
-
 // workdir is where the step runs.
 func (s *step) workdir() string {
 	switch wf := s.r.launch.Workflow; {
+	case s.dir != "":
+		return s.dir
 	case s.Workdir != "":
 		return s.Workdir
 	case wf.Workdir != "":
@@ -120,19 +53,42 @@ func (s *step) argv() []string {
 // do runs the step's process to its end.
 func (s *step) do(ctx context.Context, own []string, input []member) *stopped {
 	r := s.r
-	prefix := filepath.Join(r.dir, strconv.Itoa(s.i))
+	prefix := filepath.Join(r.dir, s.scratch)
 	inputFile, resultFile := prefix+inputSuffix, prefix+"-result"
 	clearInput, err := putInput(inputFile, object(input))
+	if err == nil {
+		defer clearInput()
+		err = r.who.give(inputFile)
+	}
 	if err != nil {
 		return asStopped(fmt.Errorf("cannot get its input: %w", err))
 	}
-	defer clearInput()
-	env := mergeEnv(r.w.env, r.launch.Workflow.Env, s.Env, r.launch.Env, own, []string{
+	secret, err := s.secretEnv()
+	if err != nil {
+		s.rec.Cause = "spawn"
+		return failed("SpawnError", "could not be started: %v", err)
+	}
+	askDir := prefix + "-ask"
+	if err := s.putLedger(askDir); err != nil {
+		return asStopped(fmt.Errorf("cannot get what it was answered: %w", err))
+	}
+	env := mergeEnv(r.w.env, r.who.environment(), r.launch.Workflow.Env, s.Env, secret, r.launch.Env, own, []string{
 		"MARBLES_STEP=" + s.Name, "MARBLES_INPUT_FILE=" + inputFile, "MARBLES_RESULT_FILE=" + resultFile,
+		AskDirVariable + "=" + askDir,
 	})
-	why := s.process(ctx, env)
+	if s.Worktree != nil {
+		leave, why := s.enterWorktree(ctx, own)
+		if why != nil {
+			return why
+		}
+		defer leave()
+	}
+	why := s.askedInstead(askDir, s.process(ctx, env))
 	if why != nil {
 		return why
+	}
+	if err := r.who.mayRead(resultFile); err != nil {
+		return asStopped(fmt.Errorf("left a result that cannot be read: %w", err))
 	}
 	data, err := readResult(resultFile)
 	if data != nil {
@@ -141,8 +97,29 @@ func (s *step) do(ctx context.Context, own []string, input []member) *stopped {
 	if err != nil {
 		return asStopped(fmt.Errorf("left a result that cannot be read: %w", err))
 	}
-	s.rec.Result = resultValue(data)
+	s.rec.Result = r.secrets.value(resultValue(data))
+	if err := s.keepArtifacts(ctx, s.workdir()); err != nil {
+		return asStopped(err)
+	}
 	return nil
+}
+
+// secretEnv reads the step's secrets, as they are now.
+func (s *step) secretEnv() (env []string, err error) {
+	for _, list := range [][]Secret{s.r.launch.Workflow.Secrets, s.Secrets} {
+		for _, secret := range list {
+			value, err := secret.Read()
+			if err == nil && strings.Contains(value, "\x00") {
+				err = errors.New("it holds a NUL, which no variable can")
+			}
+			if err != nil {
+				return nil, fmt.Errorf("cannot read secret %s: %w", secret.Name, err)
+			}
+			s.r.secrets.add(value)
+			env = append(env, secret.Name+"="+value)
+		}
+	}
+	return env, nil
 }
 
 // process starts the step's process, reads its output, and waits until all of it has ended.
@@ -168,16 +145,22 @@ func (s *step) process(ctx context.Context, env []string) *stopped {
 	status, usage, ended := c.reap()
 	s.rec.UserMS, s.rec.SystemMS = millis(usage.Utime), millis(usage.Stime)
 	s.rec.MaxRSS = maxRSS(&usage)
+	oom := s.groupUsage(c.group)
+	c.group.remove()
 	if ended {
 		s.exit(status)
 	}
 	if forced != nil {
+		s.rec.Cause = causeOf(forced)
 		return forced
 	}
 	s.rec.Leftover = c.rest
 	switch {
 	case !ended:
 		return failed("Error", "ended in a way that cannot be told")
+	case oom && (status.Signaled() || status.ExitStatus() != 0):
+		s.rec.Cause = "oom"
+		return failed("OutOfMemoryError", "ran out of memory: it may use %s", byteSize(s.Limits.Memory))
 	case status.Signaled():
 		return failed("SignalError", "was ended by %s", s.rec.Signal)
 	case status.ExitStatus() != 0:
@@ -186,8 +169,42 @@ func (s *step) process(ctx context.Context, env []string) *stopped {
 	return nil
 }
 
+// groupUsage records what all processes of the step have used, and reports whether they ran out of their memory.
+func (s *step) groupUsage(g *cgroup) (oom bool) {
+	if g == nil {
+		return false
+	}
+	user, system, memory, oom, ok := g.usage()
+	if ok {
+		s.rec.UserMS, s.rec.SystemMS = user.Milliseconds(), system.Milliseconds()
+		s.rec.MaxRSS = max(s.rec.MaxRSS, memory)
+	}
+	return oom
+}
+
+// causeOf is what ended a step that had to end, as its record names it.
+func causeOf(why *stopped) string {
+	switch {
+	case why.err.Name == "TimeoutError":
+		return "timeout"
+	case why.status == state.Cancelled:
+		return causeCancel
+	}
+	return ""
+}
+
+// byteSize is a number of bytes as people write it.
+func byteSize(n int64) string {
+	const unit = 1 << 20
+	if n >= unit && n%unit == 0 {
+		return fmt.Sprintf("%d MiB", n/unit)
+	}
+	return fmt.Sprintf("%d bytes", n)
+}
+
 func (s *step) exit(status syscall.WaitStatus) {
-	if status.Signaled() {
+	if s.rec.Cause = "code"; status.Signaled() {
+		s.rec.Cause = "signal"
 		s.rec.Signal = unix.SignalName(status.Signal())
 		if s.rec.Signal == "" {
 			s.rec.Signal = fmt.Sprintf("signal %d", status.Signal())
@@ -205,6 +222,10 @@ func (s *step) spawn(env []string) (*child, []*capture, error) {
 	r := s.r
 	dir, argv := s.workdir(), s.argv()
 	fail := func(err error) (*child, []*capture, error) {
+		s.rec.Cause = "spawn"
+		if why := (*stopped)(nil); errors.As(err, &why) {
+			return nil, nil, why
+		}
 		return nil, nil, failed("SpawnError", "could not be started: %v", err)
 	}
 	if info, err := os.Stat(dir); err != nil {
@@ -219,32 +240,42 @@ func (s *step) spawn(env []string) (*child, []*capture, error) {
 	if err != nil {
 		return fail(err)
 	}
+	group, err := r.w.cgroups.make(r.id, s.Limits)
+	if err != nil {
+		if s.Limits != (Limits{}) || r.w.o.Cgroups == CgroupsOn {
+			return fail(err)
+		}
+		r.w.o.Log.Debug("step has no cgroup", "run", r.id, "step", s.Name, "error", err)
+	}
 	out, outEnd, err := newPipe()
 	if err != nil {
+		group.remove()
 		return fail(err)
 	}
 	defer unix.Close(outEnd)
 	errs, errsEnd, err := newPipe()
 	if err != nil {
 		out.Close()
+		group.remove()
 		return fail(err)
 	}
 	defer unix.Close(errsEnd)
-	if err = r.journal.spawning(s.Name); err != nil {
+	if err = r.journal.spawning(s.label()); err != nil {
 		err = fmt.Errorf("its start cannot be recorded: %w", err)
 	}
 	r.w.at("spawning")
 	var c *child
 	if err == nil {
-		c, err = r.w.startChild(r.id, path, argv, env, dir, outEnd, errsEnd)
+		c, err = r.w.startChild(r.id, path, argv, env, dir, outEnd, errsEnd, group, r.who)
 	}
 	if err != nil {
 		out.Close()
 		errs.Close()
+		group.remove()
 		return fail(spawnText(path, err))
 	}
 	r.w.at("forked")
-	r.journal.spawned(s.Name, c.identity())
+	r.journal.spawned(s.label(), c.identity(), group.path())
 	r.w.at("spawned")
 	return c, []*capture{s.capture(state.Stdout, out), s.capture(state.Stderr, errs)}, nil
 }
@@ -264,7 +295,14 @@ func spawnText(path string, err error) error {
 
 // capture starts to read a stream. closeStreams waits for it.
 func (s *step) capture(stream string, f *os.File) *capture {
-	c := &capture{journal: s.r.journal, echo: s.r.echo, step: s.Name, stream: stream, f: f, done: make(chan struct{})}
+	to := s.r.echo
+	if s.heard != nil {
+		to = s.heard
+	}
+	c := &capture{journal: s.r.journal, echo: to, step: s.label(), stream: stream, f: f, done: make(chan struct{}), cap: &s.r.output}
+	if forms := s.r.secrets.now(); len(forms) > 0 {
+		c.mask = &mask{forms: forms}
+	}
 	go func() {
 		buf := s.r.w.bufs.Get().(*[captureBuffer]byte)
 		c.run(buf[:])

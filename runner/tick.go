@@ -39,12 +39,18 @@ type Tick struct {
 	Body func(ctx context.Context, t *Ticking) error
 }
 
+// SkipError is returned by a body that had a reason not to do anything: the tick is skipped, which is no failure.
+type SkipError struct{ Reason string }
+
+func (e *SkipError) Error() string { return e.Reason }
+
 // TickResult is how a tick ended.
 type TickResult struct {
 	// Outcome is SlotRan, SlotSkipped (Holder says who), SlotFailed, or "" where it was no longer due, or was stopped
 	// before it did anything.
 	Outcome state.Outcome
 	Holder  string
+	Reason  string // of a skipped tick that no holder stood in the way of
 	Result  Result // of the last launch, if any; of a skipped tick the RunID of the run in its way, if known
 	// Quiet is a tick that started no run and did not fail: a poll that saw nothing. Its Outcome is SlotRan.
 	Quiet    bool
@@ -100,12 +106,15 @@ func (w *Worker) Tick(ctx context.Context, tick Tick) TickResult {
 	}
 	// Given back whatever fails, before the turn of this process is handed on.
 	defer func() {
+		if lock == nil {
+			return
+		}
 		if err := lock.Release(); err != nil {
 			w.o.Log.Error("lock of a key cannot be released", "key", t.Key, "error", err)
 		}
 	}()
 	w.at("locked")
-	return t.underLock()
+	return t.underLock(&lock)
 }
 
 const (
@@ -152,13 +161,22 @@ func (t *Ticking) heldBy(held *state.HeldError) TickResult {
 	return t.skipped("another process holds the key", held.Holder, run, !taken)
 }
 
-func (t *Ticking) underLock() TickResult {
-	rec, err := t.readRecord()
-	if err == nil {
-		rec, t.orphan, err = t.w.settleKey(t.ctx, t.Workspace, t.Key, rec, t.NextDue)
-	}
+func (t *Ticking) underLock(lock **state.Lock) TickResult {
+	rec, err := t.settledRecord()
 	if err != nil {
 		return t.early(err)
+	}
+	for older := t.parked(rec); older != nil; older = t.parked(rec) {
+		// The slot that it is of is not due, whatever becomes of it.
+		if !t.Forced && t.Due != nil && !t.Due(rec) {
+			return TickResult{Finished: time.Now()}
+		}
+		if res, ok := t.pass(older, lock); !ok {
+			return res
+		}
+		if rec, err = t.settledRecord(); err != nil {
+			return t.early(err)
+		}
 	}
 	if !t.Forced && t.Due != nil && !t.Due(rec) {
 		return TickResult{Finished: time.Now()}
@@ -354,7 +372,7 @@ func (t *Ticking) ledger(e state.SlotEntry) {
 		return
 	}
 	e.Slot = state.Stamp{Time: t.Slot}
-	if err := t.Workspace.AppendSlot(t.Key, e, e.Outcome != state.SlotRan); err != nil {
+	if err := t.Workspace.KeepSlot(t.Key, e, e.Outcome != state.SlotRan); err != nil {
 		t.w.o.Log.Error("slot ledger cannot be written", "key", t.Key, "slot", t.Slot, "outcome", e.Outcome, "error", err)
 	}
 }
@@ -380,6 +398,9 @@ func (t *Ticking) finish(err error) TickResult {
 	if t.result.Started.IsZero() {
 		t.begun = false // it was claimed for a run that never left the queue
 	}
+	if t.result.Status == state.Suspended {
+		return t.finishParked(now)
+	}
 	ran := t.begun || t.launched != ""
 	if ran && errors.Is(err, ErrDraining) {
 		// What the tick has run counts. What it could not go on with is no failure: a later marbles does it.
@@ -394,8 +415,11 @@ func (t *Ticking) finish(err error) TickResult {
 		entry.Run = t.launched
 	}
 	record := ran
+	skip := (*SkipError)(nil)
 	switch {
 	case ran:
+	case t.run == nil && errors.As(err, &skip):
+		return t.skipped(skip.Reason, "", "", true)
 	case err != nil && t.run == nil && errors.Is(context.Cause(t.ctx), errReplaced):
 		res, _ = t.replaced()
 		return res

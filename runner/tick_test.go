@@ -63,6 +63,17 @@ func noLocks(t testing.TB, ws *state.Workspace) {
 	}
 }
 
+// soonNoLocks is noLocks for a test that only saw what a file says: the lock under which that was written is given back after it.
+func soonNoLocks(t testing.TB, ws *state.Workspace) {
+	t.Helper()
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if locks, err := ws.Locks(); err == nil && len(locks) == 0 {
+			return
+		}
+	}
+	noLocks(t, ws)
+}
+
 func TestTick(t *testing.T) {
 	ws, w := newWorkspace(t), newWorker(t, Options{})
 	var claimed state.KeyRecord

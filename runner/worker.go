@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"marbles/state"
@@ -61,6 +62,15 @@ type Worker struct {
 	seats    map[keyID]*seat
 	limits   map[limitID]*limit
 	quiet    map[keyID]*quiet
+	parked   map[runRef]*waiting // in this process's care
+	dues     dueHeap             // those of them that end by themselves
+	watched  map[string]*watched // workspaces whose requests are looked after, by directory
+	polling  bool
+	handed   map[runRef]struct{} // queued runs that other processes wrote down for this one
+
+	claims atomic.Int64 // locks of parked runs
+
+	cgroups *cgroups
 }
 
 // New makes a worker.
@@ -72,6 +82,9 @@ func New(o Options) *Worker {
 		o.Grace = 0
 	} else if o.Grace == 0 {
 		o.Grace = defaultGrace
+	}
+	if o.OutputLimit == 0 {
+		o.OutputLimit = defaultOutputLimit
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -90,6 +103,9 @@ func New(o Options) *Worker {
 		seats:   map[keyID]*seat{},
 		limits:  map[limitID]*limit{},
 		quiet:   map[keyID]*quiet{},
+		parked:  map[runRef]*waiting{},
+		watched: map[string]*watched{},
+		handed:  map[runRef]struct{}{},
 	}
 	if w.o.TempDir == "" {
 		w.o.TempDir = "/tmp"
@@ -98,6 +114,7 @@ func New(o Options) *Worker {
 		}
 	}
 	w.scratch = newScratch(w.o.TempDir, w.self)
+	w.cgroups = newCgroups(o.Cgroups)
 	w.bufs.New = func() any { return new([captureBuffer]byte) }
 	return w
 }
@@ -279,6 +296,11 @@ func (w *Worker) awaitRoom(r *Run) (ok bool, err error) {
 		return true, nil
 	default:
 	}
+	if r.resumed {
+		// What it had done is on record, and so is that it goes on; even a cancelled one may have final steps to do.
+		<-r.room
+		return true, nil
+	}
 	late := time.NewTimer(queuedAfter)
 	defer late.Stop()
 	for queued := false; ; {
@@ -360,6 +382,7 @@ func (w *Worker) Drain(ctx context.Context) error {
 		<-w.empty
 	}
 	w.polls.Wait()
+	w.releaseClaims()
 	w.flushQuiet()
 	if cerr := w.scratch.close(); cerr != nil {
 		w.o.Log.Warn("private directories cannot be removed", "error", cerr)

@@ -141,8 +141,12 @@ func (w *Workspace) stampOf(dir, key string) (FileStamp, error) {
 	if err != nil {
 		return FileStamp{}, err
 	}
+	return stampOfFile(path)
+}
+
+func stampOfFile(path string) (FileStamp, error) {
 	var st unix.Stat_t
-	_, err = uninterrupted(func() (int, error) { return 0, unix.Stat(path, &st) })
+	_, err := uninterrupted(func() (int, error) { return 0, unix.Stat(path, &st) })
 	if errors.Is(err, fs.ErrNotExist) {
 		return FileStamp{}, nil
 	}

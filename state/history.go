@@ -115,7 +115,11 @@ func (w *Workspace) selectRuns(ids []string, x *index, q RunQuery) *RunList {
 
 // addRuns adds those of the runs that match, up to the limit.
 func (w *Workspace) addRuns(list *RunList, ids []string, x *index, q RunQuery) {
-	for _, h := range w.summaries(ids, x) {
+	heads := w.summaries(ids, x)
+	contest(len(heads), func(i int) string { return ids[i] },
+		func(i int) []string { return heads[i].claims },
+		func(i int, err error) { heads[i].err = &DamagedError{w.path(runsDir, ids[i]+recordExt), err} })
+	for _, h := range heads {
 		switch {
 		case q.Limit > 0 && len(list.Runs) == q.Limit:
 			return
@@ -154,6 +158,7 @@ func (w *Workspace) runIDs() (ids []string, x *index, err error) {
 // head is the summary of one run, or why there is none.
 type head struct {
 	summary RunSummary
+	claims  []string // see contest
 	err     error
 }
 
@@ -189,7 +194,16 @@ type runHead struct {
 		Error      *RunError     `json:"error"`
 		Extensions RunExtensions `json:"extensions"`
 		Timestamps RunTimes      `json:"timestamps"`
+		QueueID    string        `json:"queueId"`
+		Links      *RunLinks     `json:"links"`
 	} `json:"run"`
+	// These are there to be compared.
+	Queue struct {
+		ID string `json:"id"`
+	} `json:"queue"`
+	Frames      []RunFrame   `json:"frames"`
+	Jobs        []JobRecord  `json:"jobs"`
+	Suspensions []Suspension `json:"suspensions"`
 }
 
 func (h *runHead) format() (got, newest int) { return (&RunFile{Version: h.Version}).format() }
@@ -207,10 +221,14 @@ func (w *Workspace) readHead(id string) head {
 		PID: h.PID, BootID: h.BootID, StartTicks: h.StartTicks,
 		Run: Run{
 			ID: h.Run.ID, Step: h.Run.Step, Status: h.Run.Status, Error: h.Run.Error,
-			Extensions: h.Run.Extensions, Timestamps: h.Run.Timestamps,
+			Extensions: h.Run.Extensions, Timestamps: h.Run.Timestamps, QueueID: h.Run.QueueID, Links: h.Run.Links,
 		},
+		Queue: RunQueue{ID: h.Queue.ID}, Frames: h.Frames, Jobs: h.Jobs, Suspensions: h.Suspensions,
 	}
-	return head{summary: f.Summary()}
+	if err := w.contradicts(path, &f); err != nil {
+		return head{err: err}
+	}
+	return head{summary: f.Summary(), claims: f.claims()}
 }
 
 // readHeads reads the summaries from the run files, in the order of the ids.

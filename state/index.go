@@ -8,6 +8,7 @@ import (
 	"hash/maphash"
 	"io/fs"
 	"math"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,8 +24,8 @@ import (
 // as in Go where they have to be, crc is the CRC-32C of what stands before it in
 // hex. Every line is one O_APPEND write that is never synced. A line that a crash
 // tore, or that a second writer ran into, fails its checksum and is ignored; then the run
-// is read from its file. The last valid line of an id wins; a reader takes one with an
-// unsettled status to take the id out again, but nothing writes such lines yet.
+// is read from its file. The last valid line of an id wins; one with an unsettled status takes the
+// id out again: the run was reopened, or is being deleted.
 //
 // A line is appended only after the run file is durable, so the index never knows
 // more than the files do. An id without a file does not exist.
@@ -92,6 +93,7 @@ type index struct {
 	seed  maphash.Seed
 	slots []indexSlot // a power of two, at most half full; nil for none
 	all   int         // lines that are not empty, dead and damaged ones included
+	valid int         // of them
 
 	unusable bool // there is something that cannot be read, so nothing can be appended to it
 }
@@ -133,6 +135,7 @@ func scanIndex(text []byte) *index {
 		}
 		from += end + 1
 	}
+	x.valid = len(valid)
 	size := 2
 	for size < 2*len(valid) {
 		size *= 2
@@ -188,17 +191,37 @@ func begins[T string | []byte](x *index, from int, id T) bool {
 	return end < len(x.text) && x.text[end] == '\t' && string(x.text[from:end]) == string(id)
 }
 
+// slot is that of an id; the zero one where no line is its.
+func (x *index) slot(id string) indexSlot {
+	if x.slots == nil {
+		return indexSlot{}
+	}
+	return x.slots[x.probe(maphash.String(x.seed, id), func(from int) bool { return begins(x, from, id) })]
+}
+
 // find is the text from the line of a settled run on.
 func (x *index) find(id string) (text []byte, ok bool) {
-	if x.slots == nil {
-		return nil, false
-	}
-	i := x.probe(maphash.String(x.seed, id), func(from int) bool { return begins(x, from, id) })
-	slot := x.slots[i]
+	slot := x.slot(id)
 	if slot.next == 0 || slot.mark&settledBit == 0 {
 		return nil, false
 	}
 	return x.text[slot.next-1:], true
+}
+
+// out reports whether the last line of an id took it out.
+func (x *index) out(id string) bool {
+	slot := x.slot(id)
+	return slot.next != 0 && slot.mark&settledBit == 0
+}
+
+// latest is the last line of an id, whatever it says, without its newline.
+func (x *index) latest(id string) (line []byte, ok bool) {
+	slot := x.slot(id)
+	if slot.next == 0 {
+		return nil, false
+	}
+	line, _, _ = bytes.Cut(x.text[slot.next-1:], []byte{'\n'})
+	return line, true
 }
 
 func (x *index) has(id string) bool {
@@ -263,7 +286,7 @@ func (x *index) summary(id string) (s RunSummary, ok bool) {
 
 // appendIndex appends lines in one write, after ending a torn last line.
 func (w *Workspace) appendIndex(lines []byte) error {
-	f, _, _, err := openAppend(w.path(indexFile), 0)
+	f, _, err := openShared(w.path(indexFile))
 	if err != nil {
 		return err
 	}
@@ -275,37 +298,75 @@ func (w *Workspace) appendIndex(lines []byte) error {
 }
 
 // RebuildIndex writes the index afresh from the run files where it is missing,
-// stale, mostly dead lines, or cannot be read.
-func (w *Workspace) RebuildIndex() error {
+// stale, mostly dead lines, or cannot be read. Others may append to it meanwhile.
+func (w *Workspace) RebuildIndex() error { return w.rebuildIndex(false) }
+
+// damagedLines counts the lines that fail their checksum.
+func (x *index) damagedLines() int { return x.all - x.valid }
+
+func (w *Workspace) rebuildIndex(force bool) error {
 	ids, x, err := w.runIDs()
 	if err != nil {
 		return err
 	}
 	unknown := x.without(ids)
-	var fresh []byte
-	for _, h := range w.readHeads(unknown) {
-		if h.err == nil && h.summary.Status.Settled() {
-			fresh = appendIndexLine(fresh, &h.summary)
+	settled := make(map[string][]byte)
+	const some = 1000 // heads in memory at once
+	for batch := range slices.Chunk(unknown, some) {
+		for i, h := range w.readHeads(batch) {
+			if h.err == nil && h.summary.Status.Settled() {
+				settled[batch[i]] = appendIndexLine(nil, &h.summary)
+			}
 		}
 	}
 	live := len(ids) - len(unknown)
 	const slack = 1000 // dead lines that are not worth a rewrite
-	if !x.unusable && x.all <= 2*live+slack {
-		if len(fresh) == 0 {
-			return nil
-		}
-		if err := w.appendIndex(fresh); err != nil {
-			return fmt.Errorf("cannot append to %s: %w", w.path(indexFile), bare(err))
-		}
+	rewrite := force || x.unusable || x.all > 2*live+slack
+	if !rewrite && len(settled) == 0 {
 		return nil
+	}
+	path := w.path(indexFile)
+	f, release, err := holdFile(path)
+	switch {
+	case err == nil:
+		defer release()
+	case !x.unusable:
+		return fmt.Errorf("cannot write %s: %w", path, bare(err))
+	}
+	// A run that was settled when its file was read may have been reopened since: then the index says so by now.
+	now := w.readIndex()
+	for id := range settled {
+		if now.out(id) || now.has(id) {
+			delete(settled, id)
+		}
+	}
+	if !rewrite {
+		return w.appendSettled(f, unknown, settled)
 	}
 	var all []byte
 	for _, id := range ids {
-		if line, ok := x.line(id); ok {
+		if line, ok := now.latest(id); ok {
 			all = append(append(all, line...), '\n')
 		}
 	}
-	// A line that another process appends to the old file meanwhile is lost, and
-	// costs one read of its run.
-	return writer{fs: w.files(), lazy: true}.write(w.path(indexFile), append(all, fresh...))
+	for _, id := range unknown {
+		all = append(all, settled[id]...)
+	}
+	// Synced, because a line that takes an id out must not come undone by a power cut.
+	return w.writer().write(path, all)
+}
+
+// appendSettled appends the lines of settled runs to the index, which nobody else changes.
+func (w *Workspace) appendSettled(f *os.File, ids []string, lines map[string][]byte) error {
+	var fresh []byte
+	for _, id := range ids {
+		fresh = append(fresh, lines[id]...)
+	}
+	if len(fresh) == 0 {
+		return nil
+	}
+	if err := appendLine(f, fresh); err != nil {
+		return fmt.Errorf("cannot append to %s: %w", f.Name(), bare(err))
+	}
+	return nil
 }

@@ -60,7 +60,7 @@ func (w *Workspace) journalPath(run string) (string, error) {
 	if err := PlainName("run id", run); err != nil {
 		return "", err
 	}
-	return w.path(outputDir, run+".jsonl"), nil
+	return w.path(outputDir, run+journalExt), nil
 }
 
 // OpenJournal creates or continues output/<run>.jsonl and appends a start record.
@@ -171,12 +171,16 @@ func (j *Journal) Spawning(at time.Time, step string) error {
 	return j.append("spawn", at, func(b []byte) []byte { return appendMember(b, "step", step) })
 }
 
-func (j *Journal) Spawned(at time.Time, step string, p Process) error {
+// Spawned appends which process it became; cgroup is the directory of its control group, "" for none.
+func (j *Journal) Spawned(at time.Time, step string, p Process, cgroup string) error {
 	return j.append("process", at, func(b []byte) []byte {
 		b = appendMember(b, "step", step)
 		b = append(b, `,"pid":`...)
 		b = strconv.AppendInt(b, int64(p.PID), 10)
-		return appendIdentity(b, p)
+		if b = appendIdentity(b, p); cgroup != "" {
+			b = appendMember(b, "cgroup", cgroup)
+		}
+		return b
 	})
 }
 
@@ -198,6 +202,26 @@ func (j *Journal) End(at time.Time, status Status, result jsontext.Value, err *R
 		b = appendQuoted(b, err.Name)
 		b = appendMember(b, "message", err.Message)
 		return append(b, '}')
+	})
+}
+
+// Step appends how a step ended. Recovery takes it over into the run file.
+func (j *Journal) Step(at time.Time, rec *StepRecord) error {
+	text, err := encodeLine(rec)
+	if err != nil {
+		return fmt.Errorf("cannot append to the output of run %s: %w", j.run, err)
+	}
+	return j.append("step", at, func(b []byte) []byte {
+		return append(append(b, `,"record":`...), text[:len(text)-1]...)
+	})
+}
+
+// Dropped appends that so many bytes of a stream were not written, because the run's output had grown too large.
+func (j *Journal) Dropped(at time.Time, step, stream string, n int64) error {
+	return j.append("dropped", at, func(b []byte) []byte {
+		b = appendMember(b, "step", step)
+		b = appendMember(b, "stream", stream)
+		return strconv.AppendInt(append(b, `,"bytes":`...), n, 10)
 	})
 }
 

@@ -84,8 +84,8 @@ func TestJournalRecords(t *testing.T) {
 	p := Process{PID: 12, BootID: "b-1", StartTicks: 345}
 	noError(t,
 		j.Spawning(journalAt, "dump"),
-		j.Spawned(journalAt, "dump", p),
-		j.Spawned(journalAt, "dump", Process{PID: 13}),
+		j.Spawned(journalAt, "dump", p, "/sys/fs/cgroup/x"),
+		j.Spawned(journalAt, "dump", Process{PID: 13}, ""),
 		j.Text(journalAt, "dump", Stdout, []byte("a \"b\"\\\n\t\x00\u2028é\n"), false),
 		j.Text(journalAt, "dump", Stderr, []byte("half"), true),
 		j.Text(journalAt, "dump", Stderr, []byte{0xff, 'a'}, true),
@@ -99,7 +99,7 @@ func TestJournalRecords(t *testing.T) {
 		fmt.Sprintf(`{"kind":"start","version":1,"run":%q,"name":"backup","pid":%d,"at":%q,"startTicks":%d,"bootId":%q}`,
 			journalRun, me.PID, journalAtText, me.StartTicks, me.BootID),
 		`{"kind":"spawn","at":"AT","step":"dump"}`,
-		`{"kind":"process","at":"AT","step":"dump","pid":12,"startTicks":345,"bootId":"b-1"}`,
+		`{"kind":"process","at":"AT","step":"dump","pid":12,"startTicks":345,"bootId":"b-1","cgroup":"/sys/fs/cgroup/x"}`,
 		`{"kind":"process","at":"AT","step":"dump","pid":13}`,
 		`{"kind":"text","at":"AT","step":"dump","stream":"stdout","text":"a \"b\"\\\n\t\u0000` + "\u2028é" + `\n"}`,
 		`{"kind":"text","at":"AT","step":"dump","stream":"stderr","text":"half","partial":true}`,
@@ -124,7 +124,7 @@ func TestJournalRecords(t *testing.T) {
 	wantEntries := []Entry{
 		{Kind: "start", At: at, Run: journalRun, Name: "backup", Process: me},
 		{Kind: "spawn", At: at, Step: "dump"},
-		{Kind: "process", At: at, Step: "dump", Process: p},
+		{Kind: "process", At: at, Step: "dump", Process: p, Cgroup: "/sys/fs/cgroup/x"},
 		{Kind: "process", At: at, Step: "dump", Process: Process{PID: 13}},
 		text("dump", Stdout, "a \"b\"\\\n\t\x00\u2028é\n", false),
 		text("dump", Stderr, "half", true),
@@ -324,7 +324,7 @@ func TestJournalAfterClose(t *testing.T) {
 	errs := map[string]error{
 		"Text":     j.Text(journalAt, "s", Stdout, []byte("x"), false),
 		"Spawning": j.Spawning(journalAt, "s"),
-		"Spawned":  j.Spawned(journalAt, "s", Self()),
+		"Spawned":  j.Spawned(journalAt, "s", Self(), ""),
 		"End":      j.End(journalAt, Complete, nil, nil),
 		"Sync":     j.Sync(),
 		"Close":    j.Close(),

@@ -28,7 +28,7 @@ const (
 
 // Entry is one record of a journal as read back.
 type Entry struct {
-	Kind    string // start | text | spawn | process | end
+	Kind    string // start | text | spawn | process | step | dropped | end
 	At      time.Time
 	Run     string // start
 	Name    string // start
@@ -40,6 +40,9 @@ type Entry struct {
 	Status  Status
 	Result  jsontext.Value
 	Error   *RunError
+	Record  *StepRecord // step
+	Bytes   int64       // dropped
+	Cgroup  string      // process
 }
 
 // ReadJournal calls fn for each complete record there is now. Unknown kinds and
@@ -122,6 +125,7 @@ type journalReader struct {
 	buf     []byte
 	start   int  // of the line that is being read
 	scanned int  // no line ends before
+	ended   bool // the latest record ends the run
 	long    bool // the line is over the limit, and is dropped to its end
 	last    Entry
 }
@@ -163,6 +167,7 @@ func (r *journalReader) deliver(ctx context.Context, fn func(Entry) error) (more
 		if err := fn(e); err != nil {
 			return false, err
 		}
+		r.ended = e.Kind == "end"
 	}
 	return r.off > before, nil
 }
@@ -228,6 +233,7 @@ func (r *journalReader) verify() error {
 	}
 	there, err := os.Lstat(r.path)
 	switch {
+	case errors.Is(err, fs.ErrNotExist) && r.ended: // by retention, and nothing more would come
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("cannot follow the output of run %s: %s was deleted", r.run, r.path)
 	case err != nil:
@@ -261,6 +267,9 @@ func parseEntry(line []byte, last *Entry) (e Entry, ok bool, err error) {
 		Status     Status         `json:"status"`
 		Result     jsontext.Value `json:"result"`
 		Error      *RunError      `json:"error"`
+		Record     *StepRecord    `json:"record"`
+		Bytes      int64          `json:"bytes"`
+		Cgroup     string         `json:"cgroup"`
 	}
 	// What another program wrote is read as far as it can be.
 	if json.Unmarshal(line, &rec, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) != nil {
@@ -282,8 +291,15 @@ func parseEntry(line []byte, last *Entry) (e Entry, ok bool, err error) {
 	case "spawn":
 		e.Step = rec.Step
 	case "process":
-		e.Step = rec.Step
+		e.Step, e.Cgroup = rec.Step, rec.Cgroup
 		e.Process = Process{PID: rec.PID, BootID: rec.BootID, StartTicks: rec.StartTicks}
+	case "step":
+		if rec.Record == nil {
+			return Entry{}, false, nil
+		}
+		e.Step, e.Record = rec.Record.Name, rec.Record
+	case "dropped":
+		e.Step, e.Stream, e.Bytes = rec.Step, rec.Stream, rec.Bytes
 	case "end":
 		e.Status, e.Result, e.Error = rec.Status, rec.Result, rec.Error
 	default:

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"time"
 )
 
 // ledgerPath is where the ledger of a key lies.
@@ -15,7 +16,7 @@ func (w *Workspace) ledgerPath(key string) (string, error) {
 	if err := PlainName("key", key); err != nil {
 		return "", err
 	}
-	return w.path(slotsDir, key+".jsonl"), nil
+	return w.path(slotsDir, key+ledgerExt), nil
 }
 
 // AppendSlot appends one line to a key's slot ledger, after ending a torn last
@@ -36,13 +37,13 @@ func (w *Workspace) AppendSlot(key string, e SlotEntry, sync bool) error {
 }
 
 func (w *Workspace) appendSlot(path string, line []byte, sync bool) error {
-	f, _, created, err := openAppend(path, 0)
+	f, created, err := openShared(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		// The directories were deleted under a running service.
 		if err := w.makeDirs(); err != nil {
 			return err
 		}
-		f, _, created, err = openAppend(path, 0)
+		f, created, err = openShared(path)
 	}
 	if err != nil {
 		return err
@@ -132,6 +133,49 @@ func (w *Workspace) Slots(key string, n int) ([]SlotEntry, error) {
 	}
 	slices.Reverse(entries)
 	return entries, nil
+}
+
+// SlotEnds reads what a key's ledger says of one slot, oldest first: lines of its own, and stretches that it lies in. It
+// reads from the end, and no further back than where every line is older than the slot.
+func (w *Workspace) SlotEnds(key string, slot time.Time) ([]SlotEntry, error) {
+	path, err := w.ledgerPath(key)
+	if err != nil {
+		return nil, err
+	}
+	f, _, err := openRegular(path, os.O_RDONLY)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot read %s: %w", path, bare(err))
+	}
+	defer func() { _ = f.Close() }()
+	slot = slot.Truncate(time.Millisecond)
+	// A line is written when its slot has ended, so that what was written before the slot cannot be about it; the clock may
+	// have been set back a little since.
+	const slack = time.Hour
+	oldest, err := Stamp{slot.Add(-slack)}.MarshalJSON()
+	if err != nil {
+		return nil, fmt.Errorf("cannot look for slot %s of %s: %w", slot, key, err)
+	}
+	own, _ := Stamp{slot}.MarshalJSON()
+	var found []SlotEntry
+	err = linesBackward(f, func(line []byte) bool {
+		if bytes.Contains(line, own) || bytes.Contains(line, []byte(`"from":`)) {
+			var e SlotEntry
+			if decode(line, &e) == nil && e.Outcome != "" &&
+				(e.Slot.Equal(slot) || e.Count > 1 && !slot.Before(e.From.Time) && !slot.After(e.Slot.Time)) {
+				found = append(found, e)
+			}
+		}
+		_, at, ok := bytes.Cut(line, []byte(`"at":`)) // stamps of one form sort as texts
+		return !ok || len(at) < len(oldest) || bytes.Compare(at[:len(oldest)], oldest) >= 0
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot read %s: %w", path, bare(err))
+	}
+	slices.Reverse(found)
+	return found, nil
 }
 
 // maxLine is the longest line that is read; a longer one is damage.

@@ -122,11 +122,15 @@ const (
 	Cancelled Status = "cancelled"
 )
 
+// Skipped is the state of a step whose condition did not hold, or that was not needed. No run is skipped.
+const Skipped Status = "skipped"
+
 // Settled reports whether a run in this state has ended for good.
 func (s Status) Settled() bool { return s == Complete || s == Failed || s == Cancelled }
 
 // RunError is why a run or step did not complete. Name is one of a closed set:
-// ExitError, SignalError, TimeoutError, SpawnError, InterruptedError, CancelledError, Error.
+// ExitError, SignalError, TimeoutError, OutOfMemoryError, SpawnError, InterruptedError, CancelledError, RejectedError,
+// ConditionError, LimitError, Error.
 type RunError struct {
 	Name    string         `json:"name"`
 	Message string         `json:"message"`
@@ -149,21 +153,34 @@ func (t RunTimes) Ended() Millis { return max(t.CompletedAt, t.FailedAt, t.Cance
 
 // RunExtensions says what started a run. TriggerID is the documented field.
 type RunExtensions struct {
-	TriggerID string         `json:"triggerId,omitempty"` // the key, when a tick or a monitor's launch started it
-	Trigger   string         `json:"trigger,omitempty"`   // schedule | monitor | manual | launch
-	Kind      string         `json:"kind,omitempty"`      // workflow | handler
-	Slot      Stamp          `json:"slot,omitzero"`
+	TriggerID string `json:"triggerId,omitempty"` // the key, when a tick or a monitor's launch started it
+	// Trigger is schedule | monitor | manual | launch | start (a step of another run) | restart (on_interrupt) | hook |
+	// health (a monitor's on_down or on_up).
+	Trigger string `json:"trigger,omitempty"`
+	Kind    string `json:"kind,omitempty"` // workflow | handler | hook | ping
+	Slot    Stamp  `json:"slot,omitzero"`
+	// Restarted is the run that was launched in place of this one, which was interrupted (on_interrupt: restart);
+	// RestartOf is the other way round, as RetryOf is for a retry of the whole run.
+	Restarted string         `json:"restarted,omitempty"`
+	RestartOf string         `json:"restartOf,omitempty"`
+	RetryOf   string         `json:"retryOf,omitempty"`
 	Unknown   jsontext.Value `json:",embed"`
 }
 
-// StepRecord is how one step of a run went.
+// StepRecord is how one step of a run went; a step over a list has one for itself, and one for each item.
 type StepRecord struct {
-	Name       string         `json:"name"`
+	Name string `json:"name"`
+	// Item is the place in its list of what the step was done for; nil for the step itself.
+	Item *int `json:"item,omitzero"`
+	// Attempts is how often it was tried, where that is more than once; the rest of the record is of the last time.
+	Attempts   int            `json:"attempts,omitzero"`
 	Status     Status         `json:"status"`
 	StartedAt  Millis         `json:"startedAt"`
 	FinishedAt Millis         `json:"finishedAt"`
 	ExitCode   *int           `json:"exitCode,omitzero"`
 	Signal     string         `json:"signal,omitempty"`
+	Cause      string         `json:"cause,omitempty"` // what ended it: code | signal | timeout | oom | cancel | spawn
+	Child      string         `json:"child,omitempty"` // the run that it started
 	Error      *RunError      `json:"error,omitempty"`
 	Result     jsontext.Value `json:"result,omitzero"`
 	Leftover   []string       `json:"leftover,omitempty"` // processes it left behind and we ended: "pid 12 sleep"
@@ -187,8 +204,19 @@ type Run struct {
 	Extensions RunExtensions     `json:"extensions"`
 	Snapshot   jsontext.Value    `json:"snapshot"`
 	Timestamps RunTimes          `json:"timestamps"`
-	Links      jsontext.Value    `json:"links,omitzero"`
+	Links      *RunLinks         `json:"links,omitzero"`
 	Unknown    jsontext.Value    `json:",embed"`
+}
+
+// RunLinks says what else a run belongs to. ParentRunID is the run whose step started it.
+type RunLinks struct {
+	InvocationID string         `json:"invocationId,omitempty"`
+	JobID        string         `json:"jobId,omitempty"`
+	ParentRunID  string         `json:"parentRunId,omitempty"`
+	PrincipalID  string         `json:"principalId,omitempty"`
+	SessionID    string         `json:"sessionId,omitempty"`
+	SubjectID    string         `json:"subjectId,omitempty"`
+	Unknown      jsontext.Value `json:",embed"`
 }
 
 // RunQueue is the queue row every run file carries.
@@ -202,20 +230,141 @@ type RunQueue struct {
 	Unknown    jsontext.Value `json:",embed"`
 }
 
-// RunFile is runs/<run>.json, version 2. Version 1 files load.
+// RunFile is runs/<run>.json, version 2. Version 1 files load: they are the same without Marbles.
 type RunFile struct {
-	Version     int              `json:"version"`
-	PID         int              `json:"pid"`
-	BootID      string           `json:"bootId,omitempty"`
-	StartTicks  uint64           `json:"startTicks,omitzero"`
-	Run         Run              `json:"run"`
-	Frames      []jsontext.Value `json:"frames"`
-	Jobs        []jsontext.Value `json:"jobs"`
-	Queue       RunQueue         `json:"queue"`
-	Suspensions []jsontext.Value `json:"suspensions"`
-	Steps       []StepRecord     `json:"steps,omitempty"`
-	Marbles     jsontext.Value   `json:"marbles,omitzero"`
-	Unknown     jsontext.Value   `json:",embed"`
+	Version     int            `json:"version"`
+	PID         int            `json:"pid"`
+	BootID      string         `json:"bootId,omitempty"`
+	StartTicks  uint64         `json:"startTicks,omitzero"`
+	Run         Run            `json:"run"`
+	Frames      []RunFrame     `json:"frames"`
+	Jobs        []JobRecord    `json:"jobs"`
+	Queue       RunQueue       `json:"queue"`
+	Suspensions []Suspension   `json:"suspensions"`
+	Steps       []StepRecord   `json:"steps,omitempty"`
+	Marbles     *RunMarbles    `json:"marbles,omitzero"`
+	Unknown     jsontext.Value `json:",embed"`
+}
+
+// RunFrame is one event of a run. Cursors count from 0 without a gap.
+type RunFrame struct {
+	RunID   string         `json:"runId"`
+	Cursor  int            `json:"cursor"`
+	At      Millis         `json:"at"`
+	Payload FramePayload   `json:"payload"`
+	Unknown jsontext.Value `json:",embed"`
+}
+
+// FramePayload is what happened: Kind is output, progress, log, lifecycle or suspension.
+type FramePayload struct {
+	Kind    string         `json:"kind"`
+	Value   jsontext.Value `json:"value"`
+	Unknown jsontext.Value `json:",embed"`
+}
+
+// JobRecord is the job that a run does. marbles writes none and keeps what another program wrote.
+type JobRecord struct {
+	ID         string         `json:"id"`
+	Definition jsontext.Value `json:"definition"`
+	Input      jsontext.Value `json:"input"`
+	Links      jsontext.Value `json:"links,omitzero"`
+	Status     string         `json:"status"` // pending | active | waiting | complete | failed | cancelled
+	Timestamps jsontext.Value `json:"timestamps"`
+	Unknown    jsontext.Value `json:",embed"`
+}
+
+// RunMarbles is what a run keeps for its replay.
+type RunMarbles struct {
+	// Ledger has what the calls of a step's process were answered, by "marbles:<step path>|<kind>|<n>", n from 0.
+	Ledger map[string]jsontext.Value `json:"ledger,omitzero"`
+	// Literals has what each step was when the run started, by its dotted path (runner: literals), and under the
+	// workflow's name the workflow without its steps.
+	Literals map[string]jsontext.Value `json:"literals,omitzero"`
+	Session  jsontext.Value            `json:"session,omitzero"`
+	// Waits are the suspensions that were open when the run parked: it goes on once one of them is not any more, and no
+	// pause is open.
+	Waits []string `json:"waits,omitempty"`
+	// Attempt counts the retries of a settled run.
+	Attempt int `json:"attempt,omitzero"`
+	// ElapsedMS is how long the run was at work before it parked, in all, in milliseconds.
+	ElapsedMS int64          `json:"elapsedMs,omitzero"`
+	Unknown   jsontext.Value `json:",embed"`
+}
+
+// SuspensionStatus is how far a suspension is.
+type SuspensionStatus string
+
+// The states of a suspension.
+const (
+	Pending      SuspensionStatus = "pending"
+	Resolved     SuspensionStatus = "resolved"
+	NoLongerOpen SuspensionStatus = "cancelled"
+)
+
+// Kinds of a suspension.
+const (
+	SuspendInput = "marbles.feed.input" // a question: Request is a Question, Resolution an Answer
+	SuspendPause = "marbles.pause"      // somebody paused the run: Request is {"reason"}
+	SuspendWait  = "marbles.wait"       // an instant: Request is {"until": a stamp}
+	SuspendChild = "marbles.child"      // a child run that is parked itself: Request is {"run"}
+)
+
+// Suspension is what a parked run waits for, or has waited for.
+type Suspension struct {
+	ID         string           `json:"id"` // su-…
+	RunID      string           `json:"runId"`
+	Kind       string           `json:"kind"`
+	Name       string           `json:"name"`       // the step's
+	Occurrence int              `json:"occurrence"` // which of the step's suspensions of this kind it is, from 0
+	Reason     string           `json:"reason"`
+	Request    jsontext.Value   `json:"request"`
+	Resolution jsontext.Value   `json:"resolution"` // null while pending
+	Revision   int              `json:"revision"`   // counts the changes of this record
+	Status     SuspensionStatus `json:"status"`
+	StepPath   []string         `json:"stepPath"` // the workflow's name, the step's, and the place in the list where it has one
+	Timestamps SuspensionTimes  `json:"timestamps"`
+	Unknown    jsontext.Value   `json:",embed"`
+}
+
+// SuspensionTimes are the timestamps of a suspension.
+type SuspensionTimes struct {
+	CreatedAt   Millis         `json:"createdAt"`
+	ResolvedAt  Millis         `json:"resolvedAt"`
+	CancelledAt Millis         `json:"cancelledAt,omitzero"`
+	Unknown     jsontext.Value `json:",embed"`
+}
+
+// Modes of a question.
+const (
+	ModeQuestion = "question" // one of Choices, or any text where there are none
+	ModeApproval = "approval" // approve or reject
+)
+
+// Answers of an approval.
+const (
+	Approve = "approve"
+	Reject  = "reject"
+)
+
+// Question is the request of a SuspendInput.
+type Question struct {
+	Title   string         `json:"title"`
+	Body    string         `json:"body,omitempty"`
+	Choices []string       `json:"choices"` // at most 9
+	Mode    string         `json:"mode"`
+	Key     string         `json:"key,omitempty"`
+	Until   Stamp          `json:"deadline,omitzero"` // when Default answers it, or, without one, it fails
+	Default *string        `json:"default,omitzero"`
+	Unknown jsontext.Value `json:",embed"`
+}
+
+// Answer is the resolution of a SuspendInput.
+type Answer struct {
+	Answer  string         `json:"answer"` // approve, reject, a choice or a text
+	Note    string         `json:"note,omitempty"`
+	At      Stamp          `json:"at"`
+	By      string         `json:"by,omitempty"` // the user who answered, or "default" or "deadline"
+	Unknown jsontext.Value `json:",embed"`
 }
 
 // Owner is the process a run file names.
@@ -231,7 +380,8 @@ const (
 	SlotRan     Outcome = "ran"     // Run names the run
 	SlotSkipped Outcome = "skipped" // Reason says why, Holder and Run who stood in the way
 	SlotMerged  Outcome = "merged"  // a later slot's run stands for it
-	SlotMissed  Outcome = "missed"  // asleep, off, catch_up said no
+	SlotMissed  Outcome = "missed"  // asleep, off or paused: Reason says which
+	SlotParked  Outcome = "parked"  // Run waits for an answer or a time; a further line says how it ended
 	SlotFailed  Outcome = "failed"  // it could not be started
 )
 

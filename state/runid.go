@@ -34,6 +34,22 @@ func NewRunID(now time.Time) string {
 	return runPrefix + string(bytes.ToLower(text[:]))
 }
 
+// CutRunID splits a text that begins with a run id.
+func CutRunID(text string) (run, rest string, ok bool) {
+	const n = len(runPrefix) + ulid.EncodedSize
+	if !strings.HasPrefix(text, runPrefix) || len(text) < n {
+		return "", text, false
+	}
+	return text[:n], text[n:], true
+}
+
+// IsRunID reports whether a text is a whole run id, as [NewRunID] makes them.
+func IsRunID(text string) bool {
+	id, ok := strings.CutPrefix(text, runPrefix)
+	_, err := ulid.ParseStrict(strings.ToUpper(id))
+	return ok && err == nil && id == strings.ToLower(id)
+}
+
 // Errors of [Workspace.FindRun].
 var (
 	ErrUnknownRun   = errors.New("there is no such run")

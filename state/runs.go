@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -22,6 +23,9 @@ func (w *Workspace) Run(id string) (*RunFile, error) {
 		return nil, err
 	}
 	if err := checkRun(path, id, f.Run.ID, f.Run.Status); err != nil {
+		return nil, err
+	}
+	if err := w.contradicts(path, &f); err != nil {
 		return nil, err
 	}
 	return &f, nil
@@ -72,6 +76,11 @@ func (w *Workspace) writeRun(how writer, f *RunFile) error {
 	}
 	self := Self()
 	f.PID, f.BootID, f.StartTicks = self.PID, self.BootID, self.StartTicks
+	return w.putRun(how, path, f)
+}
+
+// putRun writes a run file with the owner that it names.
+func (w *Workspace) putRun(how writer, path string, f *RunFile) error {
 	f.complete()
 	if err := w.save(how, path, f); err != nil {
 		return err
@@ -82,6 +91,28 @@ func (w *Workspace) writeRun(how writer, f *RunFile) error {
 		_ = w.appendIndex(appendIndexLine(nil, &s))
 	}
 	return nil
+}
+
+// ReopenRun lets a settled run, or what f makes of it, go on: lists do not know it as settled any more, durably, before its
+// file says so. A crash in between costs one read of that file.
+func (w *Workspace) ReopenRun(f *RunFile) error {
+	s := f.Summary()
+	if err := w.appendIndex(appendIndexLine(nil, &s)); err != nil {
+		return err
+	}
+	if err := syncFile(w.path(indexFile)); err != nil {
+		return err
+	}
+	return w.WriteRun(f)
+}
+
+func syncFile(path string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	err = f.Sync()
+	return errors.Join(err, f.Close())
 }
 
 // complete fills in what a reader of the first format requires: it refuses a run
@@ -124,6 +155,14 @@ func (w *Workspace) Unsettled() (files []*RunFile, damaged []error, err error) {
 			read[i] = f
 		}
 	})
+	contest(len(read), func(i int) string { return ids[i] },
+		func(i int) []string {
+			if read[i] == nil {
+				return nil
+			}
+			return read[i].claims()
+		},
+		func(i int, err error) { read[i], errs[i] = nil, &DamagedError{w.path(runsDir, ids[i]+recordExt), err} })
 	for i, f := range read {
 		if f != nil {
 			files = append(files, f)

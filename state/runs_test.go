@@ -122,9 +122,9 @@ func TestRunFileOfFirstFormat(t *testing.T) {
     "definition": {"name": "release"}, "links": {"jobId": "jb-1"}
   },
   "frames": [{"runId": "rn-old", "cursor": 0, "at": 1, "payload": {"kind": "log", "value": "\ud83d\ude00"}}],
-  "jobs": [{"id": "jb-1"}],
+  "jobs": [{"id":"jb-1","definition":{"name":"d"},"input":null,"status":"waiting","timestamps":{"createdAt":1}}],
   "queue": {"id": "qu-1", "name": "q", "status": "paused", "createdAt": 1, "extensions": {"e": 1}, "lastError": null, "weight": 3},
-  "suspensions": [{"id": "su-1"}],
+  "suspensions": [{"id":"su-1","runId":"rn-old","kind":"k","name":"n","occurrence":0,"reason":"r","request":{},"resolution":null,"revision":1,"status":"cancelled","stepPath":["release"],"timestamps":{"createdAt":1,"resolvedAt":null}}],
   "marbles": {"ledger": {}, "literals": {}, "session": {"id": "s"}},
   "later": {"x": [null]}
 }`

@@ -16,31 +16,44 @@ import (
 const ownTempAge = time.Hour
 
 // Sweep removes temporary files whose writer is dead, and returns their paths.
-func (w *Workspace) Sweep() ([]string, error) {
-	var (
-		swept []string
-		errs  []error
-		alive = make(map[int]bool)
-	)
-	dirs := []string{w.dir, w.path(runsDir), w.path(schedulesDir), w.path(monitorsDir), w.path(healthDir), w.path(cacheDir), w.path(locksDir)}
+func (w *Workspace) Sweep() ([]string, error) { return sweepTemps(w.tempDirs()) }
+
+// tempDirs are the directories in which files are written under temporary names.
+func (w *Workspace) tempDirs() []string {
+	return []string{w.dir, w.path(runsDir), w.path(schedulesDir), w.path(monitorsDir), w.path(healthDir), w.path(cacheDir), w.path(locksDir), w.path(requestsDir), w.path(toldDir), w.path(slotsDir)}
+}
+
+// sweepTemps removes the temporary files of dead writers in some directories.
+func sweepTemps(dirs []string) ([]string, error) {
+	var swept []string
+	dead, err := deadTemps(dirs)
+	errs := []error{err}
+	for _, path := range dead {
+		if err := os.Remove(path); err == nil {
+			swept = append(swept, path)
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("cannot remove %s: %w", path, bare(err)))
+		}
+	}
+	return swept, errors.Join(errs...)
+}
+
+// deadTemps are the temporary files of dead writers in some directories.
+func deadTemps(dirs []string) (paths []string, err error) {
+	var errs []error
+	alive := make(map[int]bool)
 	for _, dir := range dirs {
 		names, err := readNames(dir, tempExt)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, fmt.Errorf("cannot list %s: %w", dir, bare(err)))
 		}
 		for _, name := range names {
-			path := filepath.Join(dir, name+tempExt)
-			if !abandoned(path, name, alive) {
-				continue
-			}
-			if err := os.Remove(path); err == nil {
-				swept = append(swept, path)
-			} else if !errors.Is(err, fs.ErrNotExist) {
-				errs = append(errs, fmt.Errorf("cannot remove %s: %w", path, bare(err)))
+			if path := filepath.Join(dir, name+tempExt); abandoned(path, name, alive) {
+				paths = append(paths, path)
 			}
 		}
 	}
-	return swept, errors.Join(errs...)
+	return paths, errors.Join(errs...)
 }
 
 // abandoned reports whether the temporary file of this name (without its ending) is

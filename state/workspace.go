@@ -24,6 +24,8 @@ type Workspace struct {
 
 	// Ledgers created by this process, and how many of them have a durable name.
 	ledgersMade, ledgersKept atomic.Int64
+
+	owed owedLines
 }
 
 // ID is the workspace's id, Project its canonical project directory, Dir its
@@ -31,6 +33,9 @@ type Workspace struct {
 func (w *Workspace) ID() string      { return w.id }
 func (w *Workspace) Project() string { return w.project }
 func (w *Workspace) Dir() string     { return w.dir }
+
+// Worktrees is the directory of the worktrees of steps at work: each named by its run and what follows.
+func (w *Workspace) Worktrees() string { return w.path(worktreesDir) }
 
 // The directories of a workspace.
 const (
@@ -42,12 +47,19 @@ const (
 	healthDir    = "health"
 	cacheDir     = "cache"
 	locksDir     = "locks"
+	requestsDir  = "requests"
+	toldDir      = "told"
+	worktreesDir = "worktrees"
 )
 
 // subDirs is all of them.
-var subDirs = [...]string{runsDir, outputDir, schedulesDir, slotsDir, monitorsDir, healthDir, cacheDir, locksDir}
+var subDirs = [...]string{runsDir, outputDir, schedulesDir, slotsDir, monitorsDir, healthDir, cacheDir, locksDir, requestsDir, toldDir, worktreesDir}
 
-const recordExt = ".json"
+const (
+	recordExt  = ".json"
+	journalExt = ".jsonl"
+	ledgerExt  = ".jsonl"
+)
 
 func (w *Workspace) path(parts ...string) string {
 	return filepath.Join(append([]string{w.dir}, parts...)...)

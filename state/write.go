@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -58,26 +59,42 @@ func (osFiles) remove(name string) error        { return os.Remove(name) }
 // writer is one way to write a snapshot. The zero options are those of [WriteFile].
 type writer struct {
 	fs    files
-	fresh bool // the path must not exist yet
-	lazy  bool // atomic only: no fsync at all
+	fresh bool        // the path must not exist yet
+	lazy  bool        // atomic only: no fsync at all
+	perm  fs.FileMode // of the file; 0: 0600
 }
 
-// write is the only place that creates, fills and renames the temporary file of a record.
+// write writes a file whole.
 func (w writer) write(path string, data []byte) error {
 	tmp := tempName(path)
-	f, err := w.fs.open(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	err := w.stage(path, tmp, func(to io.Writer) error {
+		_, err := to.Write(data)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return w.publish(path, tmp)
+}
+
+// stage is the only place that creates and fills a temporary file.
+func (w writer) stage(path, tmp string, body func(io.Writer) error) error {
+	f, err := w.fs.open(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, cmp.Or(w.perm, 0o600))
 	if err != nil {
 		return writeError(path, "create", err)
 	}
-	step, err := w.fill(f, data)
-	if err == nil {
-		step, err = "rename", w.move(tmp, path)
-	}
-	if err != nil {
-		// The old file is whole; what could not be finished must not stay behind
-		// and fill the disk further.
-		_ = w.fs.remove(tmp)
+	if step, err := w.fill(f, body); err != nil {
+		w.drop(tmp)
 		return writeError(path, step, err)
+	}
+	return nil
+}
+
+// publish is the only place that gives a temporary file its name.
+func (w writer) publish(path, tmp string) error {
+	if err := w.move(tmp, path); err != nil {
+		w.drop(tmp)
+		return writeError(path, "rename", err)
 	}
 	if w.lazy {
 		return nil
@@ -89,10 +106,14 @@ func (w writer) write(path string, data []byte) error {
 	return nil
 }
 
+// drop removes a temporary file. The old file is whole; what could not be finished must not stay behind and fill the disk
+// further.
+func (w writer) drop(tmp string) { _ = w.fs.remove(tmp) }
+
 // fill writes, syncs and closes the temporary file. The data must be on the disk
 // before the rename: otherwise power loss can leave the new name with old or no bytes.
-func (w writer) fill(f handle, data []byte) (step string, err error) {
-	if _, err := f.Write(data); err != nil {
+func (w writer) fill(f handle, body func(io.Writer) error) (step string, err error) {
+	if err := body(f); err != nil {
 		_ = f.Close()
 		return "write", err
 	}
@@ -173,4 +194,19 @@ func bare(err error) error {
 		return call.Err
 	}
 	return err
+}
+
+// SaveStream writes what a reader gives to a file, durably and all or nothing. Unless replace is set the file must not exist
+// yet ([fs.ErrExist]).
+func SaveStream(path string, replace bool, from io.Reader) error {
+	w := writer{fs: osFiles{}, fresh: !replace}
+	tmp := tempName(path)
+	err := w.stage(path, tmp, func(to io.Writer) error {
+		_, err := io.Copy(to, from)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return w.publish(path, tmp)
 }

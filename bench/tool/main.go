@@ -13,6 +13,7 @@ func main() {
 		"skeleton":  skeleton,  // skeleton -n 2000 -p 16 DIR   runs a second of the bare calls
 		"serial":    serial,    // serial N   seconds of N times sh -c true, one after the other
 		"mkruns":    mkruns,    // mkruns N ROOT PROJECT   N settled run files and their index
+		"mkparked":  mkparked,  // mkparked N ROOT PROJECT   N parked runs whose owner is gone
 		"proc":      proc,      // proc PID   resident memory and CPU seconds of a process
 		"spread":    spread,    // spread ROOT PROJECT   first start, last start, last end of the runs there
 		"journal":   journal,   // journal ROOT PROJECT RUN STEP STREAM   the bytes of a stream, put together again
@@ -23,7 +24,7 @@ func main() {
 		"count":     count,     // count URL   how many requests a server of urls has answered
 	}
 	if len(os.Args) < 2 || commands[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: tool pair|skeleton|serial|mkruns|proc|spread|journal|schedules|urls|mkfiles|looks|count …")
+		fmt.Fprintln(os.Stderr, "usage: tool pair|skeleton|serial|mkruns|mkparked|proc|spread|journal|schedules|urls|mkfiles|looks|count …")
 		os.Exit(2)
 	}
 	if err := commands[os.Args[1]](os.Args[2:]); err != nil {

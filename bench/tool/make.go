@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"marbles/state"
@@ -60,6 +61,44 @@ func mkruns(args []string) error {
 		}
 	}
 	return ws.RebuildIndex()
+}
+
+// mkparked makes N copies of the one parked run of a workspace, whose owner is gone, without the cost of durability.
+func mkparked(args []string) error {
+	n, err := strconv.Atoi(args[0])
+	if err != nil {
+		return err
+	}
+	root, err := state.Open(args[1])
+	if err != nil {
+		return err
+	}
+	ws, err := root.Workspace(args[2])
+	if err != nil {
+		return err
+	}
+	files, _, err := ws.Unsettled()
+	if err != nil {
+		return err
+	}
+	if len(files) != 1 || files[0].Run.Status != state.Suspended {
+		return fmt.Errorf("want exactly one parked run in %s", ws.Dir())
+	}
+	model := files[0].Run.ID
+	for _, kind := range []string{"runs/%s.json", "output/%s.jsonl"} {
+		text, err := os.ReadFile(filepath.Join(ws.Dir(), fmt.Sprintf(kind, model)))
+		if err != nil {
+			return err
+		}
+		for i := range n - 1 {
+			id := fmt.Sprintf("%s%05d", model[:len(model)-5], i)
+			copied := strings.ReplaceAll(string(text), model, id)
+			if err := os.WriteFile(filepath.Join(ws.Dir(), fmt.Sprintf(kind, id)), []byte(copied), 0o600); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // schedules writes N schedules that never fire while anybody looks, spread over some files.

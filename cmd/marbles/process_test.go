@@ -19,6 +19,7 @@ type project struct {
 	t    *testing.T
 	dir  string
 	home string
+	env  []string // besides what command sets
 }
 
 func newProject(t *testing.T, definitions string) *project {
@@ -49,6 +50,7 @@ func (p *project) command(args ...string) *exec.Cmd {
 	c := exec.Command("marbles", args...)
 	c.Dir = p.dir
 	c.Env = []string{"HOME=" + p.home, "PATH=" + os.Getenv("PATH"), "TZ=UTC", "GORACE=atexit_sleep_ms=0"}
+	c.Env = append(c.Env, p.env...)
 	return c
 }
 

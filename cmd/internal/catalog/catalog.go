@@ -19,6 +19,7 @@ import (
 	"marbles/monitor/filter"
 	"marbles/runner"
 	"marbles/scheduler"
+	"marbles/state"
 )
 
 // Options are how to load.
@@ -30,6 +31,8 @@ type Options struct {
 	Local *time.Location
 	// Credentials is the directory of the service's systemd credentials ($CREDENTIALS_DIRECTORY), "" for none.
 	Credentials string
+	// Env is the service's own environment, NAME=value, in which a workflow's secrets may stand.
+	Env []string
 	// Shared is what sources have in common; nil: this load's own.
 	Shared *Shared
 }
@@ -102,6 +105,8 @@ type Diagnostics = strict.Diagnostics
 // Workflow is a declared workflow, ready to be launched.
 type Workflow struct {
 	runner.Workflow
+	Hooks    Hooks
+	Keep     state.Keep // its own retention; zero members are the settings'
 	Position Position
 }
 
@@ -115,6 +120,8 @@ type Schedule struct {
 	Overlap    runner.Overlap
 	CatchUp    scheduler.CatchUp
 	Enabled    bool
+	Hooks      Hooks
+	Ping       Ping
 	Position   Position
 }
 
@@ -139,5 +146,6 @@ type Monitor struct {
 	// FailAfter failed looks in a row and the source is down, RecoverAfter good ones and it is up; both at least 1.
 	FailAfter, RecoverAfter int
 	OnDown, OnUp            *runner.Workflow // as Handler; nil for none
+	Ping                    Ping             // of its handler's runs
 	Position                Position
 }

@@ -15,13 +15,15 @@ import (
 // The keys that are accepted, in the order messages may suggest them.
 var (
 	fileKeys     = []string{"workflows", "schedules", "monitors"}
-	workflowKeys = []string{"describe", "input", "env", "timeout", "workdir", "shell", "concurrency", "run", "steps"}
-	stepKeys     = []string{"name", "run", "env", "timeout", "workdir", "shell"}
-	scheduleKeys = []string{"run", "key", "every", "at", "cron", "timezone", "input", "jitter", "overlap", "catch_up", "enabled"}
-	atKeys       = []string{"hour", "minute", "weekday"}
-	overlaps     = []string{string(runner.OverlapSkip), string(runner.OverlapQueue), string(runner.OverlapReplace)}
-	weekdays     = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
-	cadenceKeys  = []string{"every", "at", "cron"}
+	workflowKeys = []string{"describe", "input", "env", "timeout", "workdir", "shell", "concurrency", "run", "steps", "input_schema",
+		"user", "group", "secrets", "on_interrupt", "keep", "retry", "limits", "worktree", "artifacts", "on_failure", "on_recovery", "on_missed"}
+	scheduleKeys = []string{"run", "key", "every", "at", "cron", "timezone", "input", "jitter", "overlap", "catch_up", "enabled",
+		"on_failure", "on_recovery", "on_missed", "ping"}
+	atKeys      = []string{"hour", "minute", "weekday"}
+	overlaps    = []string{string(runner.OverlapSkip), string(runner.OverlapQueue), string(runner.OverlapReplace)}
+	interrupts  = []string{runner.InterruptFail, runner.InterruptRestart}
+	weekdays    = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
+	cadenceKeys = []string{"every", "at", "cron"}
 )
 
 const (
@@ -35,12 +37,18 @@ type file struct {
 	workflows []Workflow
 	schedules []Schedule
 	monitors  []Monitor
-	// One per schedule and monitor: what only the linker can check.
+	// One per workflow, schedule and monitor: what only the linker can check.
+	workflowRefs []workflowRef
 	scheduleRefs []ref
 	monitorRefs  []ref
 	errors       Diagnostics
 	warnings     Diagnostics
 	broken       bool // not read whole: what it declares is not known
+}
+
+// workflowRef is what of a workflow the linker needs besides the workflow.
+type workflowRef struct {
+	starts []*startRef // of its steps and hooks
 }
 
 // ref is what of a trigger the linker needs besides the trigger.
@@ -50,6 +58,8 @@ type ref struct {
 	cadence  *cadence
 	run, key mark // places; line 0 where not given
 	timeout  mark // of a monitor's look or handler
+	input    mark
+	starts   []*startRef // of its hooks
 }
 
 // mark is a place in the file at hand.
@@ -309,4 +319,12 @@ func (d *decoder) oneOf(n *strict.Node, valid []string) (string, bool) {
 	}
 	d.Near(n, text, valid, "want one of %s, got %q", strings.Join(valid, ", "), text)
 	return "", false
+}
+
+// launch is the place of the input that a trigger gives, else of the workflow it names.
+func (r ref) launch() mark {
+	if r.input.line != 0 {
+		return r.input
+	}
+	return r.run
 }

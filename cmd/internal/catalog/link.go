@@ -39,11 +39,12 @@ type place struct {
 func (l *linker) link() {
 	l.nearest = make(map[string]string)
 	l.linkWorkflows()
+	l.incomplete = l.incomplete || slices.ContainsFunc(l.files, func(f *file) bool { return f.broken })
+	l.linkStarts()
 	schedules, monitors := 0, 0
 	for _, f := range l.files {
 		schedules += len(f.schedules)
 		monitors += len(f.monitors)
-		l.incomplete = l.incomplete || f.broken
 	}
 	l.Schedules = make([]*Schedule, 0, schedules)
 	l.Monitors = make([]*Monitor, 0, monitors)
@@ -132,10 +133,11 @@ func (l *linker) foldedKeys() {
 
 func (l *linker) linkSchedule(f *file, s *Schedule, r ref) {
 	path := func() string { return strict.Index("schedules", r.index) }
-	w := l.target(f, r, s.Workflow, func() string { return path() + ".run" })
+	w := l.target(f, r.run, s.Workflow, func() string { return path() + ".run" })
 	if w != nil {
 		s.Workflow = w.Name
-		l.collide(f, r, w, s.Input, path)
+		l.collide(f, r.run, w, s.Input, path)
+		l.accepts(f, r.launch(), w, s.Input, path)
 		if r.cadence.slots() && w.Timeout > r.cadence.gap {
 			l.warn(s.Position, path(), fmt.Sprintf("workflow %q may take %s (its timeout), longer than the %s from one slot to the next",
 				w.Name, runner.Brief(w.Timeout), runner.Brief(r.cadence.gap)))
@@ -148,6 +150,7 @@ func (l *linker) linkSchedule(f *file, s *Schedule, r ref) {
 	if !r.explicit {
 		s.Key = l.derive(f, s.Position, path, scheduleKey(s.Workflow, s.Input))
 	}
+	l.linkHooks(f, s.Hooks, s.Key, r.starts)
 	if s.Key != "" {
 		l.keys[s.Key] = len(l.Schedules)
 	}
@@ -158,9 +161,12 @@ func (l *linker) linkMonitor(f *file, m *Monitor, r ref) {
 	path := func() string { return strict.Index("monitors", r.index) }
 	var w *Workflow
 	if r.run.line != 0 {
-		if w = l.target(f, r, m.Start, func() string { return path() + ".start" }); w != nil {
+		if w = l.target(f, r.run, m.Start, func() string { return path() + ".start" }); w != nil {
 			m.Start = w.Name
-			l.collide(f, r, w, m.Input, path)
+			l.collide(f, r.run, w, m.Input, path)
+			if m.InputProgram == nil {
+				l.accepts(f, r.launch(), w, m.Input, path)
+			}
 		}
 	}
 	if r.cadence.slots() {
@@ -208,12 +214,12 @@ func (m *Monitor) handlers() [3]handler {
 }
 
 // target finds the workflow that a trigger names, or reports that there is none.
-func (l *linker) target(f *file, r ref, name string, path func() string) *Workflow {
+func (l *linker) target(f *file, at mark, name string, path func() string) *Workflow {
 	if w := l.workflows[name]; w != nil {
 		return w
 	}
 	// A name that is no text has been reported, and a file that was not read may declare any other.
-	if r.run.line == 0 || l.incomplete {
+	if at.line == 0 || l.incomplete {
 		return nil
 	}
 	nearest, ok := l.nearest[name]
@@ -227,13 +233,13 @@ func (l *linker) target(f *file, r ref, name string, path func() string) *Workfl
 		})
 		l.nearest[name] = nearest
 	}
-	l.errors = append(l.errors, Diagnostic{Position: f.at(r.run), Path: path(), Message: fmt.Sprintf("no workflow %q", name),
+	l.errors = append(l.errors, Diagnostic{Position: f.at(at), Path: path(), Message: fmt.Sprintf("no workflow %q", name),
 		Nearest: nearest})
 	return nil
 }
 
 // collide reports an input that shares its variable with another input of the workflow it goes to.
-func (l *linker) collide(f *file, r ref, w *Workflow, input jsontext.Value, path func() string) {
+func (l *linker) collide(f *file, at mark, w *Workflow, input jsontext.Value, path func() string) {
 	if input == nil || w.Input == nil {
 		return
 	}
@@ -241,7 +247,7 @@ func (l *linker) collide(f *file, r ref, w *Workflow, input jsontext.Value, path
 	for _, name := range members(input) {
 		for _, other := range defaults {
 			if name != other && runner.InputName(name) == runner.InputName(other) {
-				l.error(f.at(r.run), path()+".input",
+				l.error(f.at(at), path()+".input",
 					fmt.Sprintf("input %q and input %q of workflow %q would both be %s", name, other, w.Name, runner.InputName(name)))
 			}
 		}

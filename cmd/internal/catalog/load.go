@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"io/fs"
 	"os"
 	"runtime"
 	"sync"
@@ -42,11 +43,13 @@ type loading struct {
 	cadences    *cadences
 	euid        int // 0: what others may write is refused
 	credentials string
+	environment []string // the service's own
 	shared      *Shared
 }
 
 func newLoading(o Options) *loading {
-	all := &loading{cadences: newCadences(o), euid: -1, credentials: o.Credentials, shared: o.Shared}
+	all := &loading{cadences: newCadences(o), euid: -1, credentials: o.Credentials, environment: o.Env,
+		shared: o.Shared}
 	if o.Running {
 		all.euid = os.Geteuid()
 	}
@@ -92,7 +95,13 @@ func loadFile(path string, s Source, all *loading) *file {
 		f.broken = true
 		return f
 	}
-	doc := strict.Parse(f.name, data)
+	return parseFile(f.name, data, mode, s, all)
+}
+
+// parseFile turns a file's bytes into what they declare. mode is the file's permissions.
+func parseFile(name string, data []byte, mode fs.FileMode, s Source, all *loading) *file {
+	f := &file{name: name}
+	doc := strict.Parse(name, data)
 	d := decoder{
 		Document: doc, file: f, workspace: s.Workspace, exposed: mode&0o004 != 0, loading: all, names: make(map[string]string),
 	}

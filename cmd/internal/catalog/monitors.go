@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"marbles/cmd/internal/strict"
 	"marbles/monitor"
@@ -21,7 +22,7 @@ const maxLooks = 1_000_000
 // watches a URL.
 var (
 	anyMonitorKeys = []string{"watch", "key", "every", "at", "cron", "timezone", "jitter", "enabled", "timeout", "do", "start",
-		"input", "baseline", "fail_after", "recover_after", "on_down", "on_up"}
+		"input", "baseline", "fail_after", "recover_after", "on_down", "on_up", "ping"}
 	globKeys = []string{"exclude", "ignore", "settle", "live", "reread"}
 	urlKeys  = []string{"method", "headers", "body", "auth", "ca", "cert", "cert_key", "proxy", "user_agent", "max_body",
 		"allow_private", "cert_days", "select"}
@@ -61,7 +62,9 @@ func (d *decoder) monitor(index int, n *strict.Node) {
 			start = true
 			m.Start, r.run = d.target(v)
 		case "input":
-			input = v
+			input, r.input = v, markOf(v)
+		case "ping":
+			m.Ping = d.ping(v)
 		case "baseline":
 			_, m.Silent = d.oneOf(v, []string{"silent"})
 		default:
@@ -183,14 +186,18 @@ func (d *decoder) glob(m *Monitor, watch *strict.Node, own []pair) {
 		return
 	}
 	// The error names no place: find which of the patterns it is about.
-	if _, plain := monitor.NewFiles(d.workspace, watch.Value, monitor.FilesOptions{}); plain != nil {
-		d.Errorf(watch, "%v", plain)
-		return
-	}
 	before := len(d.Errors)
-	if exclude != nil {
+	good := watch.Value
+	if _, plain := monitor.NewFiles(d.workspace, good, monitor.FilesOptions{}); plain != nil {
+		d.Errorf(watch, "%v", plain)
+		good = "*"
+	}
+	if exclude != nil && strict.KindOf(exclude) == strict.List {
 		for _, item := range d.Items(exclude) {
-			if _, err := monitor.NewFiles(d.workspace, watch.Value, monitor.FilesOptions{Exclude: []string{item.Value}}); err != nil {
+			if strict.KindOf(item) != strict.String {
+				continue
+			}
+			if _, err := monitor.NewFiles(d.workspace, good, monitor.FilesOptions{Exclude: []string{item.Value}}); err != nil {
 				d.Errorf(item, "%v", err)
 			}
 		}
@@ -216,7 +223,7 @@ func (d *decoder) patterns(n *strict.Node) (patterns []string) {
 // settle reads how long files must keep still: a duration, or that and the longest wait.
 func (d *decoder) settle(o *monitor.FilesOptions, n *strict.Node) {
 	if strict.KindOf(n) == strict.String {
-		o.Settle, _ = d.Duration(n)
+		o.Settle, _ = d.moment(n)
 		return
 	}
 	if !d.Map(n, "a duration such as 2s as a text, or a mapping such as {quiet: 2s, max_wait: 1m}") {
@@ -229,10 +236,10 @@ func (d *decoder) settle(o *monitor.FilesOptions, n *strict.Node) {
 		switch k.Value {
 		case "quiet":
 			quiet = v
-			o.Settle, ok = d.Duration(v)
+			o.Settle, ok = d.moment(v)
 		case "max_wait":
 			longest = v
-			o.MaxSettle, ok = d.Duration(v)
+			o.MaxSettle, ok = d.moment(v)
 		default:
 			d.Unknown(k, settleKeys)
 		}
@@ -244,6 +251,16 @@ func (d *decoder) settle(o *monitor.FilesOptions, n *strict.Node) {
 	case good && longest != nil && o.MaxSettle < o.Settle:
 		d.Errorf(longest, "max_wait %s is shorter than quiet, %s", runner.Brief(o.MaxSettle), runner.Brief(o.Settle))
 	}
+}
+
+// moment reads a duration that may be in milliseconds.
+func (d *decoder) moment(n *strict.Node) (time.Duration, bool) {
+	if text, ok := strings.CutSuffix(n.Value, "ms"); ok && strict.KindOf(n) == strict.String {
+		if v, err := strict.Duration(text + "s"); err == nil {
+			return v / 1000, true
+		}
+	}
+	return d.Duration(n)
 }
 
 var settleKeys = []string{"quiet", "max_wait"}

@@ -43,7 +43,7 @@ func TestMonitorErrors(t *testing.T) {
   headers: {X-A: b, X-Number: 5, X-File: {file: /run/x}, X-Credential: {credential: x}}
   body: '{"a":1}'
   auth: {basic: {user: u, password: ""}}
-  ca: ca.pem
+  ca: a.yaml
   cert: c.pem
   cert_key: /etc/k.pem
   proxy: none
@@ -145,6 +145,7 @@ func TestMonitorErrors(t *testing.T) {
 			"monitors[0].method: cannot watch http://x/0: method HEAD: its answer has no body to compare",
 			"monitors[1].method: want an HTTP method such as POST as a text, got the number 5; quote it",
 			"monitors[1].body: want a text, got a mapping",
+			"monitors[1].user_agent: cannot watch http://x/1: user agent: it has a control character (0x0a) at byte 2",
 			"monitors[2].body: cannot watch http://x/2: a body needs another method than GET",
 			"monitors[3].headers.x-b: header x-b is given twice, first as X-B",
 			"monitors[3].headers.X-C: want a secret: a text (quote a number), {file: /path} or {credential: name}",
@@ -178,7 +179,30 @@ func TestMonitorErrors(t *testing.T) {
 			"monitors[6].ca: file name is empty",
 			"monitors[6].cert: file name contains a NUL",
 			"monitors[6].cert_key: a file name is no shell text: ~ is not expanded; write the whole path",
-			"monitors[7].watch: cannot watch this URL: it is not a valid one"}},
+			"monitors[7].watch: cannot watch this URL: it is not a valid one",
+			"monitors[7].method: method HEAD: its answer has no body to compare"}},
+		{name: "what stands behind other errors", text: `
+- {watch: "http://x/0", do: x, max_body: 5, body: x, headers: {"a b": c}}
+- {watch: "http://x:port/1", do: x, timeout: 5, body: x, proxy: "ftp://x"}
+- {watch: "http://x/2", do: x, method: GTE, ca: nope.pem, body: x, user_agent: "\0"}
+- {watch: "http://x/3", do: x, ca: "."}
+- {watch: "[", do: x, exclude: ["[", 5], settle: 5}
+`, want: []string{
+			"monitors[0].max_body: want a size such as 10MiB as a text, got the number 5; quote it",
+			"monitors[0].body: cannot watch http://x/0: a body needs another method than GET",
+			"monitors[0].headers.\"a b\": cannot watch http://x/0: header \"a b\": that is not a header's name",
+			"monitors[1].watch: cannot watch this URL: it is not a valid one",
+			"monitors[1].timeout: want a duration such as 30s, 10m, 6h or 1d, got the number 5",
+			"monitors[1].body: a body needs another method than GET",
+			"monitors[1].proxy: the proxy is neither none nor an http, https or socks5 URL",
+			"monitors[2].method: no HTTP method \"GTE\" is known (did you mean \"GET\"?)",
+			"monitors[2].ca: there is no file WORKSPACE/nope.pem",
+			"monitors[2].user_agent: cannot watch http://x/2: user agent: it has a control character (0x00) at byte 1",
+			"monitors[3].ca: WORKSPACE is no regular file",
+			`monitors[4].watch: bad pattern "[": syntax error: "[" without "]"; write \[ for the character`,
+			`monitors[4].exclude[0]: exclude: bad pattern "[": syntax error: "[" without "]"; write \[ for the character`,
+			"monitors[4].exclude[1]: want a glob as a text, got the number 5; quote it",
+			"monitors[4].settle: want a duration such as 2s as a text, or a mapping such as {quiet: 2s, max_wait: 1m}, got the number 5; quote it"}},
 		{name: "secrets are not shown", text: `
 - {watch: "http://x/0", do: x, auth: hunter2}
 - {watch: "http://x/1", do: x, auth: {}}
@@ -247,14 +271,16 @@ func TestMonitorErrors(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := problems(t, map[string]string{"a.yaml": idleYAML + "monitors:" + tt.text})
+			source := write(t, map[string]string{"a.yaml": idleYAML + "monitors:" + tt.text})
+			got := problemsOf(t, source)
 			for i, line := range got { // places are tested elsewhere; here every line has one
 				var at, column int
 				if n, _ := fmt.Sscanf(line, "a.yaml:%d:%d: ", &at, &column); n != 2 || at < 3 {
 					t.Errorf("no place: %s", line)
 					continue
 				}
-				got[i] = strings.TrimPrefix(line, fmt.Sprintf("a.yaml:%d:%d: ", at, column))
+				line = strings.TrimPrefix(line, fmt.Sprintf("a.yaml:%d:%d: ", at, column))
+				got[i] = strings.ReplaceAll(line, source.Workspace, "WORKSPACE")
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)

@@ -67,7 +67,7 @@ func (d *decoder) schedule(index int, n *strict.Node) {
 			s.Key, r.explicit = d.key(v)
 			r.key = markOf(v)
 		case "input":
-			s.Input = d.input(v)
+			s.Input, r.input = d.input(v), markOf(v)
 		case "overlap":
 			overlap, _ := d.oneOf(v, overlaps)
 			s.Overlap = runner.Overlap(overlap)
@@ -75,8 +75,12 @@ func (d *decoder) schedule(index int, n *strict.Node) {
 			s.CatchUp = d.catchUp(v)
 		case "enabled":
 			s.Enabled, _ = d.Bool(v)
+		case "ping":
+			s.Ping = d.ping(v)
 		default:
-			d.Unknown(k, scheduleKeys)
+			if !d.hookKey(&s.Hooks, &r.starts, k, v, func() string { return strict.Index("schedules", index) }) {
+				d.Unknown(k, scheduleKeys)
+			}
 		}
 	}
 	if !run {

@@ -1,6 +1,10 @@
 package catalog
 
 import (
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
 	"strings"
 
 	"marbles/cmd/internal/strict"
@@ -26,17 +30,19 @@ var (
 func (d *decoder) url(m *Monitor, watch *strict.Node, own []pair) {
 	o := monitor.HTTPOptions{Credentials: d.credentials, Hosts: &d.shared.hosts}
 	m.CertDays = certDays
-	before := len(d.Errors)
+	failed := make(map[string]bool) // keys that have been reported
 	for _, p := range own {
+		before := len(d.Errors)
 		if p.key.Value == "cert_days" {
 			m.CertDays, _ = d.Int(p.value, 0, 3650)
 		} else if !d.urlKey(&o, p.key.Value, p.value) {
 			d.Errorf(p.key, "%s is for files, and this monitor watches a URL", p.key.Value)
 		}
+		failed[p.key.Value] = len(d.Errors) > before
 	}
 	var err error
 	if m.Source, err = monitor.NewHTTP(watch.Value, o); err != nil {
-		d.blame(watch, own, o, before)
+		d.blame(watch, own, o, failed)
 	}
 }
 
@@ -44,7 +50,7 @@ func (d *decoder) url(m *Monitor, watch *strict.Node, own []pair) {
 func (d *decoder) urlKey(o *monitor.HTTPOptions, key string, v *strict.Node) bool {
 	switch key {
 	case "method":
-		o.Method, _ = d.String(v, "an HTTP method such as POST as a text")
+		o.Method = d.method(v)
 	case "headers":
 		o.Headers = d.headers(v)
 	case "body":
@@ -53,6 +59,7 @@ func (d *decoder) urlKey(o *monitor.HTTPOptions, key string, v *strict.Node) boo
 		d.auth(o, v)
 	case "ca":
 		o.CA = d.fileName(v)
+		d.exists(v, o.CA)
 	case "cert":
 		o.Cert = d.fileName(v)
 	case "cert_key":
@@ -76,64 +83,31 @@ func (d *decoder) urlKey(o *monitor.HTTPOptions, key string, v *strict.Node) boo
 	return true
 }
 
-// blame finds what an error of NewHTTP is about, which names no place: the URL, or the keys that fail by themselves.
-// Where something was reported since before, that is the reason.
-func (d *decoder) blame(watch *strict.Node, own []pair, o monitor.HTTPOptions, before int) {
-	if _, err := monitor.NewHTTP(watch.Value, monitor.HTTPOptions{}); err != nil {
-		d.Errorf(watch, "%v", err)
-		return
+// methods are those that some server knows. HEAD, CONNECT and TRACE are refused with their reasons, by the monitor.
+var methods = []string{"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "QUERY", "PROPFIND", "REPORT", "SEARCH", "HEAD", "CONNECT", "TRACE"}
+
+// method reads an HTTP method.
+func (d *decoder) method(n *strict.Node) string {
+	text, ok := d.String(n, "an HTTP method such as POST as a text")
+	if ok && text != "" && strings.Trim(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == "" && !slices.Contains(methods, text) {
+		d.Near(n, text, methods, "no HTTP method %q is known", text)
+		return ""
 	}
-	if len(d.Errors) > before {
-		return
-	}
-	try := func(n *strict.Node, alone monitor.HTTPOptions) {
-		if _, err := monitor.NewHTTP(watch.Value, alone); err != nil {
-			d.Errorf(n, "%v", err)
-		}
-	}
-	for _, p := range own {
-		if p.key.Value != "headers" {
-			try(p.value, only(o, p.key.Value))
-			continue
-		}
-		i := 0
-		for k := range d.Pairs(p.value) {
-			if i < len(o.Headers) {
-				try(k, monitor.HTTPOptions{Headers: o.Headers[i : i+1]})
-			}
-			i++
-		}
-	}
-	if len(d.Errors) == before {
-		_, err := monitor.NewHTTP(watch.Value, o)
-		d.Errorf(watch, "%v", err)
-	}
+	return text
 }
 
-// only is options that say nothing but what one key gave, and what that cannot do without or stand beside.
-func only(o monitor.HTTPOptions, key string) (alone monitor.HTTPOptions) {
-	switch key {
-	case "method":
-		alone.Method = o.Method
-	case "body":
-		alone.Method, alone.Body = o.Method, o.Body
-	case "auth":
-		alone.BasicUser, alone.Password, alone.Bearer = o.BasicUser, o.Password, o.Bearer
-		for _, h := range o.Headers {
-			if strings.EqualFold(h.Name, "Authorization") {
-				alone.Headers = []monitor.Header{h}
-			}
-		}
-	case "cert", "cert_key":
-		alone.Cert, alone.CertKey = o.Cert, o.CertKey
-	case "proxy":
-		alone.Proxy = o.Proxy
-	case "allow_private":
-		alone.DenyPrivate, alone.Proxy = o.DenyPrivate, o.Proxy
-	case "user_agent":
-		alone.UserAgent = o.UserAgent
+// exists reports a file that is not there. One that this process may not see is left to the one that reads it.
+func (d *decoder) exists(n *strict.Node, path string) {
+	if path == "" {
+		return
 	}
-	return alone
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || isNotDir(err):
+		d.Errorf(n, "there is no file %s", path)
+	case err == nil && !info.Mode().IsRegular():
+		d.Errorf(n, "%s is no regular file", path)
+	}
 }
 
 func (d *decoder) size(n *strict.Node) int64 {

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"marbles/cmd/internal/strict"
@@ -17,124 +18,130 @@ func (d *decoder) workflows(n *strict.Node) {
 
 func (d *decoder) workflow(name, n *strict.Node) {
 	w := Workflow{Workflow: runner.Workflow{Name: name.Value}, Position: d.At(name)}
-	var run, steps *strict.Node
-	var texts []shellText
+	r := workflowRef{}
 	if d.Map(n, "a workflow: a mapping with run or steps") {
+		given := make(map[string]*strict.Node)
 		for k, v := range d.Pairs(n) {
-			switch k.Value {
-			case "describe":
-				w.Describe, _ = d.String(v, "a text")
-			case "input":
-				w.Input = d.input(v)
-			case "env":
-				w.Env = d.env(v)
-			case "timeout":
-				w.Timeout, _ = d.Duration(v)
-			case "workdir":
-				w.Workdir = d.workdir(v)
-			case "shell":
-				w.Shell = d.shell(v)
-			case "concurrency":
-				w.Concurrency, _ = d.Int(v, 1, maxConcurrency)
-			case "run":
-				run = v
-			case "steps":
-				steps = v
-			default:
+			given[k.Value] = v
+			if !d.workflowKey(&w, &r, k, v) {
 				d.Unknown(k, workflowKeys)
 			}
 		}
-		switch {
-		case run != nil && steps != nil:
-			d.Errorf(steps, "give one of run and steps")
-		case run != nil:
-			command, text := d.command(run)
-			w.Steps = []runner.Step{{Name: w.Name, Command: command}}
-			texts = append(texts, text)
-		case steps != nil:
-			w.Steps, texts = d.steps(steps)
-		default:
-			d.Errorf(n, "give run or steps")
-		}
-		for _, t := range texts {
-			d.checkShell(t, w.Shell)
+		d.work(&w, &r, n, given)
+		d.checkDefaults(&w, given["input"])
+		if w.Group != "" && w.User == "" {
+			d.Errorf(given["group"], "group goes with user")
 		}
 	}
 	// Kept even with errors: naming it is no further error.
 	d.file.workflows = append(d.file.workflows, w)
+	d.file.workflowRefs = append(d.file.workflowRefs, r)
 }
 
-func (d *decoder) steps(n *strict.Node) (steps []runner.Step, texts []shellText) {
-	if !d.List(n, "a list of steps") {
-		return nil, nil
+// workflowKey reads a value if its key is one that says something of the workflow as a whole; what the workflow does is
+// read by work.
+func (d *decoder) workflowKey(w *Workflow, r *workflowRef, k, v *strict.Node) bool {
+	switch k.Value {
+	case "describe":
+		w.Describe, _ = d.String(v, "a text")
+	case "input":
+		w.Input = d.input(v)
+	case "input_schema":
+		w.Schema = d.schema(v)
+	case "env":
+		w.Env = d.env(v)
+	case "timeout":
+		w.Timeout, _ = d.Duration(v)
+	case "workdir", "run", "steps", "retry", "limits", "worktree", "artifacts":
+	case "shell":
+		w.Shell = d.shell(v)
+	case "concurrency":
+		w.Concurrency, _ = d.Int(v, 1, maxConcurrency)
+	case "user":
+		w.User = d.account(v, "user")
+	case "group":
+		w.Group = d.account(v, "group")
+	case "secrets":
+		w.Secrets = d.secrets(v)
+	case "on_interrupt":
+		w.OnInterrupt, _ = d.oneOf(v, interrupts)
+	case "keep":
+		w.Keep = d.keep(v)
+	default:
+		return d.hookKey(&w.Hooks, &r.starts, k, v, func() string { return strict.Join("workflows", w.Name) })
 	}
-	if len(n.Content) == 0 {
-		d.Errorf(n, "a workflow has at least one step")
-	}
-	names := make(map[string]int, len(n.Content))
-	for _, item := range d.Items(n) {
-		if !d.Map(item, "a step: a mapping with name and run") {
-			continue
-		}
-		step, nameNode, text := d.step(item)
-		texts = append(texts, text)
-		steps = append(steps, step)
-		if nameNode == nil {
-			d.Errorf(item, "give the step a name")
-			continue
-		}
-		if line, ok := names[step.Name]; ok && step.Name != "" {
-			d.Errorf(nameNode, "step %q is there already, in line %d", step.Name, line)
-		}
-		names[step.Name] = nameNode.Line
-	}
-	return steps, texts
+	return true
 }
 
-// step reads a step's keys; a nil name node means that it has no name.
-func (d *decoder) step(n *strict.Node) (step runner.Step, name *strict.Node, text shellText) {
-	run := false
-	for k, v := range d.Pairs(n) {
-		switch k.Value {
-		case "name":
-			name = v
-			if s, ok := d.String(v, "a text"); ok && d.name(v, "step name", s) {
-				step.Name = s
+// work reads what a workflow does: its steps, or its one command with the keys that are that step's.
+func (d *decoder) work(w *Workflow, r *workflowRef, n *strict.Node, given map[string]*strict.Node) {
+	run, steps := given["run"], given["steps"]
+	var nodes []*stepNode
+	switch {
+	case run != nil && steps != nil:
+		d.Errorf(steps, "give one of run and steps")
+	case run != nil:
+		s := &stepNode{Step: runner.Step{Name: w.Name}, node: n}
+		for k, v := range d.Pairs(n) {
+			if k.Value == "run" || slices.Contains(inlineKeys, k.Value) || k.Value == "workdir" && given["worktree"] != nil {
+				d.stepKey(s, k, v)
 			}
-		case "run":
-			run = true
-			step.Command, text = d.command(v)
-		case "env":
-			step.Env = d.env(v)
-		case "timeout":
-			step.Timeout, _ = d.Duration(v)
-		case "workdir":
-			step.Workdir = d.workdir(v)
-		case "shell":
-			step.Shell = d.shell(v)
-		default:
-			d.Unknown(k, stepKeys)
+		}
+		nodes = []*stepNode{s}
+	case steps != nil:
+		for _, key := range inlineKeys {
+			if v := given[key]; v != nil {
+				d.Errorf(v, "%s is for a step; here it goes with run only", key)
+			}
+		}
+		nodes = d.steps(steps)
+	default:
+		d.Errorf(n, "give run or steps")
+	}
+	if v := given["workdir"]; v != nil && (run == nil || given["worktree"] == nil) {
+		w.Workdir = d.workdir(v)
+	}
+	d.notTwice(given["secrets"], w.Secrets, w.Env)
+	w.Steps = make([]runner.Step, 0, len(nodes))
+	for i, s := range nodes {
+		d.checkShell(s.text, w.Shell)
+		w.Steps = append(w.Steps, s.Step)
+		if s.start != nil {
+			name := w.Name
+			s.start.path = func() string { return strict.Index(strict.Join("workflows", name)+".steps", i) + ".start" }
+			r.starts = append(r.starts, s.start)
 		}
 	}
-	if !run {
-		d.Errorf(n, "give run, the command of the step")
+}
+
+// account reads the name or number of a user or group.
+func (d *decoder) account(n *strict.Node, what string) string {
+	name, ok := d.Scalar(n, "a "+what+"'s name as a text, or its number")
+	switch {
+	case !ok || strict.KindOf(n) == strict.Bool || strict.KindOf(n) == strict.Float:
+		if ok {
+			d.Want(n, "a "+what+"'s name as a text, or its number")
+		}
+		return ""
+	case name == "":
+		d.Errorf(n, "%s is empty", what)
+	case strings.ContainsAny(name, ":/\x00") || strings.ContainsFunc(name, blank) || strings.HasPrefix(name, "-"):
+		d.Errorf(n, "%q is no %s's name", name, what)
 	}
-	text.shell = step.Shell
-	return step, name, text
+	return name
 }
 
 // handler reads a monitor's `do`, `on_down` or `on_up` as a workflow of one step. Its name is the monitor's key, which the
 // linker knows.
 func (d *decoder) handler(n *strict.Node) *runner.Workflow {
-	var step runner.Step
-	var text shellText
+	s := new(stepNode)
 	if strict.KindOf(n) == strict.Map {
-		step, _, text = d.step(n)
+		s = d.step(n, singleKeys)
 	} else {
-		step.Command, text = d.command(n)
+		s.Command, s.text = d.command(n)
 	}
-	d.checkShell(text, nil)
-	return &runner.Workflow{Steps: []runner.Step{step}}
+	d.checkShell(s.text, nil)
+	return &runner.Workflow{Steps: []runner.Step{s.Step}}
 }
 
 // command reads a shell text or an argv. The shell text is to be checked once its shell is known.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime/debug"
 	"syscall"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"marbles/cmd/internal/catalog"
+	"marbles/cmd/internal/service"
 	"marbles/cmd/internal/settings"
 	"marbles/state"
 )
@@ -51,6 +53,7 @@ type app struct {
 	Env
 	dryRun bool
 	root   *cobra.Command
+	hooks  *service.Hooks // of the command's worker; nil for none
 }
 
 // Main runs the command line and returns the exit code.
@@ -101,10 +104,12 @@ in plain files. "marbles run" (or "marbles" alone) is the service; "marbles roll
 		return run.RunE(c, nil)
 	}
 	root.AddCommand(
-		run, newRoll(a),
+		run, newRoll(a), newRetry(a),
+		newAnswer(a), newCancel(a), newPause(a), newResume(a), newAsk(a),
 		newList(a), newCheck(a), newNext(a),
 		newStatus(a), newRuns(a), newShow(a), newPoll(a), newWatch(a),
-		newInit(a), newService(a), newCompletion(a), newVersion(a),
+		newPrune(a), newDoctor(a),
+		newWhy(a), newInit(a), newService(a), newCompletion(a), newVersion(a), newArtifacts(a),
 	)
 	return root
 }
@@ -140,6 +145,7 @@ func (a *app) writer(s *settings.Settings) (root *state.Root, done func() error,
 		if err != nil {
 			return nil, done, err
 		}
+		s.Artifacts = filepath.Join(root.Dir(), "artifacts")
 		return root, remove, nil
 	}
 	if err := needState(s); err != nil {
@@ -165,7 +171,7 @@ func (a *app) catalogs(s *settings.Settings, running bool) ([]*catalog.Catalog, 
 		return nil, err
 	}
 	return catalog.LoadAll(sources, catalog.Options{
-		Running: running, Now: time.Now(), Local: time.Local, Credentials: a.getenv("CREDENTIALS_DIRECTORY"),
+		Running: running, Now: time.Now(), Local: time.Local, Credentials: a.getenv("CREDENTIALS_DIRECTORY"), Env: a.Env.Env,
 	})
 }
 

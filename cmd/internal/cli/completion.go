@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"strings"
-
 	"github.com/spf13/cobra"
 
 	"marbles/cmd/internal/catalog"
@@ -74,6 +72,17 @@ func (a *app) completeNames(workflows bool) completer {
 	})
 }
 
+// completeWorkflows completes workflows.
+func (a *app) completeWorkflows() completer {
+	return a.completeDefined(func(catalogs []*catalog.Catalog, offer func(name, what string)) {
+		for _, cat := range catalogs {
+			for _, w := range cat.Workflows {
+				offer(w.Name, w.Describe)
+			}
+		}
+	})
+}
+
 // completeDefined completes what names offers of the definitions. Broken ones complete to nothing.
 func (a *app) completeDefined(names func(catalogs []*catalog.Catalog, offer func(name, what string))) completer {
 	return func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -98,28 +107,57 @@ func (a *app) completeDefined(names func(catalogs []*catalog.Catalog, offer func
 }
 
 // completeRuns completes the newest run ids.
-func (a *app) completeRuns(c *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+func (a *app) completeRuns(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.offerRuns(c, state.RunQuery{})
+}
+
+// completeUnsettled completes runs that have not settled.
+func (a *app) completeUnsettled(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return a.offerRuns(c, state.RunQuery{Statuses: []state.Status{state.Queued, state.Running, state.Suspended}})
+}
+
+// completeRetry completes runs that can be retried.
+func (a *app) completeRetry(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.offerRuns(c, state.RunQuery{Statuses: []state.Status{state.Failed, state.Cancelled}})
+}
+
+// offerRuns offers the newest runs of every workspace; the shell picks those that match.
+func (a *app) offerRuns(c *cobra.Command, q state.RunQuery) ([]string, cobra.ShellCompDirective) {
 	_, root, err := a.reader(c)
-	if err != nil || len(args) > 0 {
+	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	workspaces, _, err := root.Survey() // a list of proposals has no place for damage
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
+	q.Limit = 20
 	var ids []string
 	for _, ws := range workspaces {
-		list, err := ws.Runs(state.RunQuery{Limit: 20})
+		list, err := ws.Runs(q)
 		if err != nil {
 			continue
 		}
 		for _, r := range list.Runs {
-			if strings.HasPrefix(r.ID, prefix) {
-				ids = append(ids, r.ID+"\t"+r.Name+" "+string(r.Status))
-			}
+			ids = append(ids, r.ID+"\t"+r.Name+" "+string(r.Status))
 		}
 	}
 	return ids, cobra.ShellCompDirectiveNoFileComp
+}
+
+func (a *app) completeUnsettledAndKeys(c *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ids, directive := a.completeUnsettled(c, args, prefix)
+	names, _ := a.completeNames(false)(c, args, prefix)
+	return append(names, ids...), directive
 }
 
 func (a *app) completeRunsAndKeys(c *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {

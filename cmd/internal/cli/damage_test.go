@@ -168,10 +168,11 @@ func TestShowAndWatchOfARun(t *testing.T) {
 }
 
 // What was not measured is no zero.
-func TestPrintSteps(t *testing.T) {
+func TestStepsOfARun(t *testing.T) {
 	var b bytes.Buffer
 	a := &app{Env: Env{Stdout: &b}}
-	if err := printSteps(a, []state.StepRecord{{Name: "a", Status: state.Complete}, {Name: "b", Status: state.Complete, UserMS: 5, MaxRSS: 1 << 20}}); err != nil {
+	f := &state.RunFile{Steps: []state.StepRecord{{Name: "a", Status: state.Complete}, {Name: "b", Status: state.Complete, UserMS: 5, MaxRSS: 1 << 20}}}
+	if err := a.paint(a.Stdout).table(a.Stdout, newGraph(f, nil).rows()); err != nil {
 		t.Fatal(err)
 	}
 	if want := "STEP  STATUS    TOOK  CPU  MEMORY\na     complete  -     -    -\nb     complete  -     5ms  1.0 MiB\n"; b.String() != want {

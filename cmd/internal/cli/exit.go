@@ -19,6 +19,7 @@ const (
 	exitRun   = 1
 	exitUsage = 2
 	exitState = 3
+	exitAsked = 75 // EX_TEMPFAIL, which the runner knows
 )
 
 // exitCodes is the one table of them: help and docs are made from it.
@@ -26,17 +27,18 @@ var exitCodes = [...]struct {
 	code int
 	text string
 }{
-	{exitDone, "done, or skipped because another process holds the key"},
-	{exitRun, "the run failed, was cancelled or interrupted; or a second service was refused"},
+	{exitDone, "done, or parked, or skipped because another process holds the key or it is paused"},
+	{exitRun, "the run failed, was cancelled or interrupted; a refused answer; or a second service was refused"},
 	{exitUsage, "usage or definition error, or an unknown key or run"},
 	{exitState, "the state root could not be used"},
+	{exitAsked, "of `marbles ask` only: the question waits for its answer; a step that ends so is parked"},
 }
 
 func exitCodesHelp() string {
 	var b strings.Builder
 	b.WriteString("Exit codes:\n")
 	for _, e := range exitCodes {
-		fmt.Fprintf(&b, "  %d  %s\n", e.code, e.text)
+		fmt.Fprintf(&b, "  %-2d  %s\n", e.code, e.text)
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }

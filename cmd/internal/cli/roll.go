@@ -19,16 +19,23 @@ import (
 	"marbles/state"
 )
 
+type rollFlags struct {
+	input         string
+	detach, force bool
+	as            string // see asFlag
+}
+
 func newRoll(a *app) *cobra.Command {
-	var input string
+	var f rollFlags
 	c := &cobra.Command{
 		Use:   "roll <key or workflow>",
 		Short: "Run one tick of a key, or a workflow, now",
 		Long: `Run one tick of a key, or a workflow, now.
 
-A key takes its lock and writes its history, as a timer's tick would; where another process holds the lock,
-roll says who, and exits 0. A workflow takes no lock. Keys are looked up first. What the steps print goes to
-stderr live; the result goes to stdout as JSON.`,
+A key takes its lock and writes its history, as a timer's tick would; where another process holds the lock, or the key
+is paused, roll says so, and exits 0. A workflow takes no lock. Keys are looked up first. What the steps print goes to
+stderr live; the result goes to stdout as JSON. A run that has to wait for an answer or a time is parked: roll says what
+it waits for and what to type, and exits 0.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return usage("roll takes one key or workflow name")
@@ -37,57 +44,133 @@ stderr live; the result goes to stdout as JSON.`,
 		},
 		ValidArgsFunction: a.completeNames(true),
 		RunE: func(c *cobra.Command, args []string) error {
-			return a.roll(c, args[0], input)
+			return a.roll(c, args[0], f)
 		},
 	}
-	c.Flags().StringVar(&input, "input", "", "input as a JSON `object`, laid over the defaults by key")
+	c.Flags().StringVar(&f.input, "input", "", "input as a JSON `object`, laid over the defaults by key")
+	c.Flags().BoolVar(&f.detach, "detach", false, "let the service do it, or without one a process in the background: print the run id and return")
+	c.Flags().BoolVar(&f.force, "force", false, "also where the key is paused")
+	hiddenFlag(c, &f.as)
 	return c
 }
 
-func (a *app) roll(c *cobra.Command, name, inputText string) (err error) {
+// rolling is a roll that is about to begin.
+type rolling struct {
+	rollFlags
+	name  string
+	input jsontext.Value // nil for none
+	s     *settings.Settings
+	log   *slog.Logger
+	cat   *catalog.Catalog
+	ws    *state.Workspace
+	// catalogs are those of every source: a step may start what another file defines.
+	catalogs []*catalog.Catalog
+}
+
+func (a *app) roll(c *cobra.Command, name string, f rollFlags) (err error) {
 	outliveReaders()
 	s, err := a.settings(c, settings.Options{})
 	if err != nil {
 		return err
 	}
-	var input jsontext.Value
+	r := &rolling{rollFlags: f, name: name, s: s}
 	if c.Flags().Changed("input") {
-		if input, err = runner.MergeInput(nil, jsontext.Value(inputText)); err != nil {
+		if r.input, err = runner.MergeInput(nil, jsontext.Value(f.input)); err != nil {
 			return inputError(err)
 		}
 	}
-	catalogs, err := a.catalogs(s, true)
-	if err != nil {
+	if f.detach && a.dryRun {
+		return usage("roll cannot both detach and have a dry run: its state would go with this process")
+	}
+	if r.catalogs, err = a.catalogs(s, true); err != nil {
 		return err
 	}
-	cat := pick(catalogs, name)
-	if cat == nil {
-		return unknownName(catalogs, name)
+	if r.cat = pick(r.catalogs, name); r.cat == nil {
+		return unknownName(r.catalogs, name)
+	}
+	if err := r.checkInput(); err != nil {
+		return err
 	}
 	root, done, err := a.writer(s)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, done()) }()
-	ws, err := root.Workspace(cat.Sources[0].Workspace)
-	if err != nil {
+	if r.ws, err = root.Workspace(r.cat.Sources[0].Workspace); err != nil {
 		return err
 	}
-	if err := ws.Register(cat.Sources[0].Config(), time.Now()); err != nil {
+	if err := r.ws.Register(r.cat.Sources[0].Config(), time.Now()); err != nil {
 		return err
 	}
-	log := a.log(s)
+	r.log = a.log(s)
+	isKey := r.cat.Schedule(name) != nil || r.cat.Monitor(name) != nil
+	if isKey && !f.force {
+		if held, err := a.heldByPause(r.ws, name); held || err != nil {
+			return err
+		}
+	}
+	if f.detach && f.as == "" {
+		return a.detachRoll(c, r)
+	}
 	if a.dryRun {
-		log.Warn("dry run: nothing is written under the state root, but commands are executed")
+		r.log.Warn("dry run: nothing is written under the state root, but commands are executed")
 	}
-	worker := runner.New(runner.Options{Concurrency: s.Concurrency, Grace: service.Grace(s), Log: log, Env: a.Env.Env})
+	worker := a.worker(s, r.log, r.catalogs...)
 	ctx, stop := interrupt(c.Context())
 	defer stop()
-	if cat.Schedule(name) == nil && cat.Monitor(name) == nil {
-		res, err := a.rollWorkflow(ctx, worker, ws, cat.Workflow(name), input)
-		return a.rolled(res, errors.Join(err, drain(ctx, worker)))
+	if !isKey {
+		res, err := a.rollWorkflow(ctx, worker, r)
+		return a.rolled(res, errors.Join(err, a.drain(ctx, worker)))
 	}
-	return a.rollKey(ctx, worker, service.Target{Workspace: ws, Catalog: cat}, log, name, input)
+	return a.rollKey(ctx, worker, r)
+}
+
+// checkInput refuses an input that the workflow does not take, before anything is written. The worker does that too.
+func (r *rolling) checkInput() error {
+	w, parts := r.cat.Workflow(r.name), []jsontext.Value{r.input}
+	if sch := r.cat.Schedule(r.name); sch != nil {
+		w, parts = r.cat.Workflow(sch.Workflow), []jsontext.Value{sch.Input, r.input}
+	}
+	if w == nil || w.Schema == nil || r.cat.Monitor(r.name) != nil {
+		return nil
+	}
+	input := w.Input
+	for _, part := range parts {
+		var err error
+		if input, err = runner.MergeInput(input, part); err != nil {
+			return err
+		}
+	}
+	if input == nil {
+		input = jsontext.Value("{}")
+	}
+	if err := w.Schema.Validate(input); err != nil {
+		return usage("cannot start %s: input does not fit its input_schema: %w", w.Name, err)
+	}
+	return nil
+}
+
+// heldByPause reports whether a key is paused, and says so.
+func (a *app) heldByPause(ws *state.Workspace, key string) (bool, error) {
+	pauses, err := ws.Pauses()
+	if err != nil {
+		return false, err
+	}
+	p := pauses.Of(key)
+	if p == nil {
+		return false, nil
+	}
+	fmt.Fprintf(a.Stderr, "skipped: %s\nhint: --force runs it all the same\n", safe(pausedText(p)))
+	return true, nil
+}
+
+// pausedText says since when a pause lasts, and why.
+func pausedText(p *state.Pause) string {
+	text := "paused since " + clock(p.Since.Time)
+	if p.Reason != "" {
+		text += ": " + p.Reason
+	}
+	return text
 }
 
 // inputError is what is wrong with the text of --input.
@@ -100,11 +183,11 @@ func inputError(err error) error {
 }
 
 // rollKey does one tick of a key. What a monitor launches is this process's to carry to its end.
-func (a *app) rollKey(ctx context.Context, worker *runner.Worker, target service.Target, log *slog.Logger, key string, input jsontext.Value) error {
+func (a *app) rollKey(ctx context.Context, worker *runner.Worker, r *rolling) error {
 	var mu sync.Mutex // guards launched
 	var launched []runner.Result
 	desk := &service.Dispatcher{
-		Worker: worker, Log: log, Echo: a.Stderr,
+		Worker: worker, Log: r.log, Echo: a.echo(r.as),
 		Local: func() *time.Location { return time.Local },
 		Launched: func(_ string, res runner.Result) {
 			mu.Lock()
@@ -112,49 +195,65 @@ func (a *app) rollKey(ctx context.Context, worker *runner.Worker, target service
 			launched = append(launched, res)
 		},
 	}
+	target := service.Target{Workspace: r.ws, Catalog: r.cat}
 	var tick runner.TickResult
-	if sch := target.Catalog.Schedule(key); sch != nil {
-		tick = desk.Schedule(ctx, target, sch, service.Firing{Input: input})
-	} else if input != nil {
+	if sch := r.cat.Schedule(r.name); sch != nil {
+		tick = desk.Schedule(ctx, target, sch, service.Firing{Input: r.input, RunID: r.as})
+	} else if r.input != nil {
 		return usage("cannot give --input to a monitor: its input is the change")
 	} else {
-		tick = desk.Monitor(ctx, target, target.Catalog.Monitor(key), service.Firing{})
+		tick = desk.Monitor(ctx, target, r.cat.Monitor(r.name), service.Firing{})
 	}
-	derr := drain(ctx, worker)
+	derr := a.drain(ctx, worker)
 	desk.Wait()
 	if tick.Outcome == state.SlotSkipped {
-		fmt.Fprintf(a.Stderr, "skipped: held by %s\n", safe(tick.Holder))
+		a.saySkipped(tick)
 		return derr
 	}
 	res, err := tick.Result, errors.Join(tick.Err, derr)
 	for _, l := range launched {
-		if err == nil && (res.RunID == "" || l.Err() != nil) {
-			res, err = l, l.Err()
+		if err == nil && (res.RunID == "" || runErr(l) != nil) {
+			res, err = l, runErr(l)
 		}
 	}
 	if err == nil && res.RunID == "" {
-		fmt.Fprintf(a.Stderr, "%s: nothing to do\n", key)
+		fmt.Fprintf(a.Stderr, "%s: nothing to do\n", r.name)
 		return nil
 	}
 	return a.rolled(res, err)
 }
 
-// rolled prints the result of a run that completed, or says why it did not.
+// saySkipped says what stood in a tick's way.
+func (a *app) saySkipped(tick runner.TickResult) {
+	if tick.Holder != "" {
+		fmt.Fprintf(a.Stderr, "skipped: held by %s\n", safe(tick.Holder))
+		return
+	}
+	fmt.Fprintf(a.Stderr, "skipped: %s\n", safe(tick.Reason))
+}
+
+// rolled prints the result of a run that completed, or what it waits for, or says why it did not complete.
 func (a *app) rolled(res runner.Result, err error) error {
 	switch {
-	case err != nil && (res.RunID == "" || res.Err() == nil): // a run that did what it should is not what failed
+	case err != nil && (res.RunID == "" || runErr(res) == nil): // a run that did what it should is not what failed
 		return fmt.Errorf("cannot run: %w", err)
 	case err != nil:
 		return state.Hint(fmt.Errorf("run %s %s: %w", res.RunID, res.Status, err), "marbles show "+res.RunID)
+	case res.Status == state.Suspended:
+		if res.File != nil {
+			a.sayParked(a.Stderr, res.File)
+		}
+		return nil
 	case res.Output == nil:
 		return printJSON(a.Stdout, jsontext.Value("null"))
 	}
 	return printJSON(a.Stdout, res.Output)
 }
 
-func (a *app) rollWorkflow(ctx context.Context, worker *runner.Worker, ws *state.Workspace, w *catalog.Workflow, input jsontext.Value) (runner.Result, error) {
+func (a *app) rollWorkflow(ctx context.Context, worker *runner.Worker, r *rolling) (runner.Result, error) {
 	run, err := worker.Start(runner.Launch{
-		Workspace: ws, Workflow: &w.Workflow, Input: input, Trigger: "manual", Kind: "workflow", Echo: a.Stderr,
+		Workspace: r.ws, Workflow: &r.cat.Workflow(r.name).Workflow, Input: r.input, Trigger: "manual", Kind: "workflow",
+		RunID: r.as, Echo: a.echo(r.as),
 	})
 	if err != nil {
 		return runner.Result{}, err
@@ -162,11 +261,23 @@ func (a *app) rollWorkflow(ctx context.Context, worker *runner.Worker, ws *state
 	unhook := context.AfterFunc(ctx, func() { run.Cancel("interrupted") })
 	defer unhook()
 	res := run.Wait()
-	return res, res.Err()
+	return res, runErr(res)
 }
 
 // drain waits for everything the worker still does; an interrupt cancels it.
-func drain(ctx context.Context, worker *runner.Worker) error {
+func (a *app) drain(ctx context.Context, worker *runner.Worker) error {
+	if a.hooks != nil {
+		told := make(chan struct{})
+		go func() { // ends with what is being told, which the worker's drain ends where ctx ends first
+			a.hooks.End()
+			close(told)
+		}()
+		defer func() { <-told }()
+		select {
+		case <-told:
+		case <-ctx.Done():
+		}
+	}
 	if err := worker.Drain(ctx); err != nil && ctx.Err() != nil {
 		return errors.New("interrupted")
 	}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"marbles/cmd/internal/settings"
+	"marbles/cmd/internal/strict"
 	"marbles/scheduler"
 	"marbles/state"
 )
@@ -27,6 +29,7 @@ type runLine struct {
 	StartedAt *string `json:"startedAt"`
 	EndedAt   *string `json:"endedAt"`
 	Error     string  `json:"error,omitempty"`
+	Waits     string  `json:"waits,omitempty"` // what a suspended run waits for
 	Project   string  `json:"project"`
 }
 
@@ -67,6 +70,7 @@ workspace under the state root.`,
 	jsonFlag(c, &f.json)
 	completeFlag(c, "status", fixed("queued", "running", "suspended", "complete", "failed", "cancelled"))
 	completeFlag(c, "key", a.completeNames(false))
+	completeFlag(c, "workflow", a.completeWorkflows())
 	return c
 }
 
@@ -91,10 +95,13 @@ func (a *app) runs(c *cobra.Command, f runsFlags) error {
 			}
 		}
 	}
-	if q.Before != "" {
+	if q.Before != "" && !state.IsRunID(q.Before) { // a whole one may have been deleted since: the next page goes on below it
 		if _, q.Before, err = a.findRun(root, q.Before); err != nil {
 			return err
 		}
+	}
+	if err := a.knownKey(s, workspaces, f.key); err != nil {
+		return err
 	}
 	page := runPage{Runs: []runLine{}, Damaged: []string{}}
 	for _, err := range damaged {
@@ -115,6 +122,7 @@ func (a *app) runs(c *cobra.Command, f runsFlags) error {
 		}
 	}
 	page.cut(f.n, len(workspaces) > 1)
+	addWaits(workspaces, page.Runs)
 	if f.json {
 		return printJSON(a.Stdout, page)
 	}
@@ -156,6 +164,76 @@ func (f runsFlags) query() (state.RunQuery, error) {
 	return q, nil
 }
 
+// knownKey is an error for the name of a key that is not defined, and has neither a history nor a run.
+func (a *app) knownKey(s *settings.Settings, workspaces []*state.Workspace, key string) error {
+	if key == "" {
+		return nil
+	}
+	var names []string
+	if catalogs, err := a.catalogs(s, false); err == nil {
+		for _, cat := range catalogs {
+			for _, sch := range cat.Schedules {
+				names = append(names, sch.Key)
+			}
+			for _, m := range cat.Monitors {
+				names = append(names, m.Key)
+			}
+		}
+	}
+	for _, ws := range workspaces {
+		keys, err := ws.Keys()
+		if err != nil {
+			continue // the list of runs says what is wrong
+		}
+		names = append(names, keys...)
+	}
+	if slices.Contains(names, key) {
+		return nil
+	}
+	for _, ws := range workspaces {
+		if list, err := ws.Runs(state.RunQuery{Key: key, Limit: 1}); err == nil && len(list.Runs) > 0 {
+			return nil
+		}
+	}
+	err := usage("no schedule or monitor has the key %q", key)
+	if near := strict.Nearest(key, slices.Values(names)); near != "" {
+		return state.Hint(err, fmt.Sprintf("did you mean %q?", near))
+	}
+	return state.Hint(err, "marbles list")
+}
+
+// addWaits says of suspended runs what they wait for, which only their files know.
+func addWaits(workspaces []*state.Workspace, lines []runLine) {
+	for i := range lines {
+		l := &lines[i]
+		if l.Status != string(state.Suspended) {
+			continue
+		}
+		for _, ws := range workspaces {
+			if ws.Project() == l.Project {
+				l.Waits = waits(ws, l.ID)
+			}
+		}
+	}
+}
+
+// waits is what a run waits for; "" where that cannot be told.
+func waits(ws *state.Workspace, id string) string {
+	f, err := ws.Run(id)
+	if err != nil || f.Run.Status != state.Suspended {
+		return ""
+	}
+	return waitsText(f)
+}
+
+func waitsText(f *state.RunFile) string {
+	var texts []string
+	for _, s := range f.Open() {
+		texts = append(texts, s.Text())
+	}
+	return strings.Join(texts, " and ")
+}
+
 // cut keeps the newest n of all workspaces.
 func (p *runPage) cut(n int, merge bool) {
 	if merge {
@@ -185,6 +263,9 @@ func printRunLines(w io.Writer, p paint, lines []runLine, project bool) error {
 			status += " orphaned (pid gone)"
 		}
 		note := clean(l.Error, 80)
+		if l.Waits != "" {
+			note = "waits for " + clean(l.Waits, 80)
+		}
 		if project {
 			note = clean(l.Project, 60) + " " + note
 		}

@@ -4,27 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spf13/cobra"
 
 	"marbles/cmd/internal/settings"
 	"marbles/state"
 )
-
-// shownRun is `show <run> --json`: the run file as it is on disk, and where its parts are.
-type shownRun struct {
-	Project  string         `json:"project"`
-	File     string         `json:"file"`
-	Journal  string         `json:"journal"`
-	Orphaned bool           `json:"orphaned"`
-	Run      *state.RunFile `json:"run"`
-}
 
 // shownKey is `show <key> --json`.
 type shownKey struct {
@@ -72,7 +60,7 @@ func (a *app) show(c *cobra.Command, name string, asJSON bool) error {
 	var id string
 	if len(keys) == 0 {
 		if ws, id, err = a.findRun(root, name); err == nil {
-			return a.showRun(ws, id, asJSON)
+			return a.showRun(&actor{app: a, s: s, root: root, reading: true}, ws, id, asJSON)
 		}
 	}
 	// Only now, because it reads every definition.
@@ -86,80 +74,6 @@ func (a *app) show(c *cobra.Command, name string, asJSON bool) error {
 		return unread // it may well be that key
 	}
 	return err
-}
-
-func (a *app) showRun(ws *state.Workspace, id string, asJSON bool) error {
-	f, err := ws.Run(id)
-	if err != nil {
-		return unknownRun(id, err)
-	}
-	sum := f.Summary()
-	line := newRunLine(ws, sum)
-	shown := shownRun{
-		Project: ws.Project(), File: filepath.Join(ws.Dir(), "runs", id+".json"),
-		Journal: filepath.Join(ws.Dir(), "output", id+".jsonl"), Orphaned: line.Orphaned, Run: f,
-	}
-	if asJSON {
-		return printJSON(a.Stdout, shown)
-	}
-	status := line.Status
-	if line.Orphaned {
-		status += " orphaned (pid gone)"
-	}
-	rows := [][]string{
-		{"run", id}, {"workflow", clean(sum.Name, 200)}, {"status", status},
-		{"project", clean(ws.Project(), 300)}, {"trigger", f.Run.Extensions.Trigger},
-		{"key", sum.Key}, {"slot", clock(f.Run.Extensions.Slot.Time)},
-		{"created", clock(sum.Created)}, {"started", clock(sum.Started)}, {"ended", clock(sum.Ended)},
-		{"took", took(sum.Started, sum.Ended)}, {"input", clean(compact(f.Run.Input), 500)},
-		{"result", clean(compact(f.Run.Output), 500)}, {"pid", fmt.Sprint(f.PID)},
-		{"file", clean(shown.File, 500)}, {"journal", clean(shown.Journal, 500)},
-	}
-	if f.Run.Error != nil {
-		rows = append(rows, []string{"error", clean(f.Run.Error.Message, 500)})
-	}
-	if err := a.paint(a.Stdout).facts(a.Stdout, rows); err != nil {
-		return err
-	}
-	if len(f.Steps) == 0 {
-		return nil
-	}
-	fmt.Fprintln(a.Stdout)
-	return printSteps(a, f.Steps)
-}
-
-// compact is a JSON value in one line, without the indentation that its record gives it.
-func compact(v jsontext.Value) string {
-	v = v.Clone()
-	_ = v.Compact(jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true)) // else it stays as it is
-	return string(v)
-}
-
-func printSteps(a *app, steps []state.StepRecord) error {
-	rows := [][]string{{"STEP", "STATUS", "TOOK", "CPU", "MEMORY", ""}}
-	for _, s := range steps {
-		cpu, memory, note := "-", "-", ""
-		if ms := s.UserMS + s.SystemMS; ms > 0 {
-			cpu = (time.Duration(ms) * time.Millisecond).String()
-		}
-		if s.MaxRSS > 0 {
-			memory = fmt.Sprintf("%.1f MiB", float64(s.MaxRSS)/(1<<20))
-			if cpu == "-" { // it was measured, and is less than a millisecond
-				cpu = "0s"
-			}
-		}
-		if s.Error != nil {
-			note = clean(s.Error.Message, 100)
-		}
-		if len(s.Leftover) > 0 {
-			note += " left behind and ended: " + clean(strings.Join(s.Leftover, ", "), 100)
-		}
-		rows = append(rows, []string{
-			clean(s.Name, 40), string(s.Status), took(millis(s.StartedAt), millis(s.FinishedAt)),
-			cpu, memory, note,
-		})
-	}
-	return a.paint(a.Stdout).table(a.Stdout, rows)
 }
 
 func millis(m state.Millis) time.Time {

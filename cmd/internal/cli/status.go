@@ -27,8 +27,10 @@ type workspaceStatus struct {
 	Config   *string        `json:"config"`
 	Here     bool           `json:"here"`
 	LastSeen *string        `json:"lastSeen"`
-	Service  *serviceStatus `json:"service"` // null when none runs
+	Service  *serviceStatus `json:"service"`         // null when none runs
+	Paused   *pauseStatus   `json:"paused,omitzero"` // everything is, in this workspace or under the state root
 	Keys     []keyStatus    `json:"keys"`
+	Waiting  []waitStatus   `json:"waiting"` // what parked runs wait for
 	Runs     runsStatus     `json:"runs"`
 	Damaged  []string       `json:"damaged"`
 	// Definitions says what is wrong with the definition files, "" for nothing.
@@ -40,19 +42,41 @@ type serviceStatus struct {
 	StartedAt *string `json:"startedAt"`
 }
 
+// pauseStatus is a pause that lasts.
+type pauseStatus struct {
+	Since  *string `json:"since"`
+	Reason string  `json:"reason,omitempty"`
+	By     string  `json:"by,omitempty"`
+}
+
+// waitStatus is one thing that a parked run waits for.
+type waitStatus struct {
+	Run   string  `json:"run"`
+	Name  string  `json:"workflow"`
+	Key   string  `json:"key,omitempty"`
+	Step  string  `json:"step"`
+	Kind  string  `json:"kind"` // question | pause | wait | child
+	What  string  `json:"what"`
+	Since *string `json:"since"`
+	Until *string `json:"until"`
+	// Of a question: what answers it takes; none for any text.
+	Choices []string `json:"choices,omitempty"`
+}
+
 type keyStatus struct {
-	Key        string  `json:"key"`
-	Kind       string  `json:"kind"`
-	Label      string  `json:"label"`
-	LastStatus string  `json:"lastStatus"` // complete | failed | "" for never
-	LastStart  *string `json:"lastStart"`
-	LastFinish *string `json:"lastFinish"`
-	NextDue    *string `json:"nextDue"`
-	Cadence    string  `json:"cadence,omitempty"` // as a service has seen it
-	Failures   int     `json:"failures"`
-	LastError  string  `json:"lastError,omitempty"`
-	Holder     string  `json:"holder,omitempty"`  // who holds the key's lock now
-	Pending    string  `json:"pending,omitempty"` // workflow of a launch that has not been started
+	Key        string       `json:"key"`
+	Kind       string       `json:"kind"`
+	Label      string       `json:"label"`
+	LastStatus string       `json:"lastStatus"` // complete | failed | "" for never
+	LastStart  *string      `json:"lastStart"`
+	LastFinish *string      `json:"lastFinish"`
+	NextDue    *string      `json:"nextDue"`
+	Cadence    string       `json:"cadence,omitempty"` // as a service has seen it
+	Failures   int          `json:"failures"`
+	LastError  string       `json:"lastError,omitempty"`
+	Holder     string       `json:"holder,omitempty"`  // who holds the key's lock now
+	Pending    string       `json:"pending,omitempty"` // workflow of a launch that has not been started
+	Paused     *pauseStatus `json:"paused,omitzero"`   // the key itself
 	// Of a monitor: its source is down, or it sees only a part of it, and since when.
 	Down     bool     `json:"down,omitzero"`
 	Degraded []string `json:"degraded,omitempty"`
@@ -103,7 +127,7 @@ func newStatus(a *app) *cobra.Command {
 func readStatus(ws *state.Workspace, here bool) workspaceStatus {
 	st := workspaceStatus{
 		ID: ws.ID(), Project: ws.Project(), Here: here,
-		Keys: []keyStatus{}, Damaged: []string{},
+		Keys: []keyStatus{}, Waiting: []waitStatus{}, Damaged: []string{},
 		Runs: runsStatus{Unsettled: []runLine{}, Newest: []runLine{}},
 	}
 	damaged := func(err error) { st.Damaged = append(st.Damaged, err.Error()) }
@@ -119,6 +143,7 @@ func readStatus(ws *state.Workspace, here bool) workspaceStatus {
 	}
 	st.addKeys(ws, damaged)
 	st.addUpcoming(ws, damaged)
+	st.addPauses(ws, damaged)
 	slices.SortFunc(st.Keys, func(x, y keyStatus) int { return strings.Compare(x.Key, y.Key) })
 	newest, unsettled, err := ws.Overview(5)
 	if err != nil {
@@ -130,12 +155,89 @@ func readStatus(ws *state.Workspace, here bool) workspaceStatus {
 		st.Runs.Newest = append(st.Runs.Newest, newRunLine(ws, r))
 	}
 	for _, r := range unsettled.Runs {
-		st.Runs.Unsettled = append(st.Runs.Unsettled, newRunLine(ws, r))
+		line := newRunLine(ws, r)
+		if r.Status == state.Suspended {
+			line.Waits = st.addWaiting(ws, r.ID, damaged)
+		}
+		st.Runs.Unsettled = append(st.Runs.Unsettled, line)
+	}
+	for i, l := range st.Runs.Newest {
+		if j := slices.IndexFunc(st.Runs.Unsettled, func(u runLine) bool { return u.ID == l.ID }); j >= 0 {
+			st.Runs.Newest[i].Waits = st.Runs.Unsettled[j].Waits
+		}
 	}
 	for _, err := range unsettled.Damaged {
 		damaged(err)
 	}
 	return st
+}
+
+// addWaiting adds what a parked run waits for, and says it in a few words.
+func (st *workspaceStatus) addWaiting(ws *state.Workspace, id string, damaged func(error)) string {
+	f, err := ws.Run(id)
+	if err != nil {
+		damaged(err)
+		return ""
+	}
+	if f.Run.Status != state.Suspended {
+		return ""
+	}
+	for _, s := range f.Open() {
+		w := waitStatus{
+			Run: id, Name: f.Run.Step, Key: f.Run.Extensions.TriggerID, Step: s.Name, Kind: suspensionKinds[s.Kind],
+			What: s.Text(), Since: instant(millis(s.Timestamps.CreatedAt)), Until: instant(s.Due()),
+		}
+		if s.Kind == state.SuspendInput {
+			q, err := s.Question()
+			if err != nil {
+				damaged(err)
+				continue
+			}
+			w.Choices = choices(q)
+		}
+		st.Waiting = append(st.Waiting, w)
+	}
+	return waitsText(f)
+}
+
+// suspensionKinds are the kinds of a suspension as --json has them.
+var suspensionKinds = map[string]string{
+	state.SuspendInput: "question", state.SuspendPause: "pause", state.SuspendWait: "wait", state.SuspendChild: "child",
+}
+
+// addPauses adds what is paused.
+func (st *workspaceStatus) addPauses(ws *state.Workspace, damaged func(error)) {
+	pauses, err := ws.Pauses()
+	if err != nil {
+		damaged(err)
+		return
+	}
+	if p := pauses.Everything(); p != nil {
+		st.Paused = newPauseStatus(*p)
+	}
+	for key, p := range pauses.Keys {
+		if !p.On() {
+			continue
+		}
+		i := slices.IndexFunc(st.Keys, func(k keyStatus) bool { return k.Key == key })
+		if i < 0 {
+			i = len(st.Keys)
+			st.Keys = append(st.Keys, keyStatus{Key: key})
+		}
+		st.Keys[i].Paused = newPauseStatus(p)
+	}
+}
+
+func newPauseStatus(p state.Pause) *pauseStatus {
+	return &pauseStatus{Since: instant(p.Since.Time), Reason: p.Reason, By: p.By}
+}
+
+func (p *pauseStatus) text() string {
+	text := "paused since " + localText(p.Since)
+	if p.Reason != "" {
+		text += ": " + clean(p.Reason, 80)
+	}
+	return text
 }
 
 // addKeys adds the keys that have a history, or a live lock.
@@ -282,7 +384,13 @@ func (r statusReport) print(a *app) error {
 			service = fmt.Sprintf("pid %d", ws.Service.PID)
 		}
 		fmt.Fprintf(w, "id: %s\nconfig: %s\nlast seen: %s\nservice: %s\n", ws.ID, config, localText(ws.LastSeen), service)
+		if ws.Paused != nil {
+			fmt.Fprintf(w, "everything is %s\n", ws.Paused.text())
+		}
 		if err := ws.printKeys(a, p); err != nil {
+			return err
+		}
+		if err := ws.printWaiting(a, p); err != nil {
 			return err
 		}
 		if err := ws.printRuns(a, p); err != nil {
@@ -324,6 +432,9 @@ func (st workspaceStatus) printKeys(a *app, p paint) error {
 // note is what else there is to say of a key, the most pressing first.
 func (k *keyStatus) note() string {
 	var notes []string
+	if k.Paused != nil {
+		notes = append(notes, k.Paused.text())
+	}
 	if k.Holder != "" {
 		notes = append(notes, "running ("+k.Holder+")")
 	}
@@ -344,6 +455,32 @@ func (k *keyStatus) note() string {
 		notes = append(notes, clean(k.LastError, 80))
 	}
 	return strings.Join(notes, "; ")
+}
+
+// printWaiting lists what waits for somebody or something; what waits for an answer first.
+func (st workspaceStatus) printWaiting(a *app, p paint) error {
+	if len(st.Waiting) == 0 {
+		return nil
+	}
+	rows := [][]string{{"WAITING", "STEP", "FOR", "SINCE", "UNTIL", "TO GO ON"}}
+	for _, questions := range []bool{true, false} {
+		for _, w := range st.Waiting {
+			if (w.Kind == "question") != questions {
+				continue
+			}
+			next := ""
+			switch {
+			case w.Kind == "pause":
+				next = a.command("resume", w.Run)
+			case w.Kind == "question" && len(w.Choices) == 0:
+				next = a.command("answer", w.Run, "TEXT")
+			case w.Kind == "question":
+				next = a.command("answer", w.Run) + " " + clean(strings.Join(w.Choices, "|"), 60)
+			}
+			rows = append(rows, []string{w.Run, clean(w.Step, 40), clean(w.What, 80), localText(w.Since), localText(w.Until), next})
+		}
+	}
+	return p.table(a.Stdout, rows)
 }
 
 func (st workspaceStatus) printRuns(a *app, p paint) error {

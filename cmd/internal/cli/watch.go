@@ -18,7 +18,8 @@ func newWatch(a *app) *cobra.Command {
 		Use:   "watch <run>",
 		Short: "Follow a run's output to its end, and exit with its status",
 		Long: `Follow a run's output to its end, and exit with its status: 0 complete, 1 failed, cancelled or
-interrupted. What the steps printed to stdout and stderr goes to stdout and stderr, byte for byte. Nothing is changed.`,
+interrupted. What the steps printed to stdout and stderr goes to stdout and stderr, byte for byte. Of a run that is
+parked it says on stderr what that waits for, and goes on following, whoever carries the run on. Nothing is changed.`,
 		Args:              oneArg("watch", "run id"),
 		ValidArgsFunction: a.completeRuns,
 		RunE:              func(c *cobra.Command, args []string) error { return a.watch(c, args[0], asJSON) },
@@ -63,8 +64,10 @@ type watcher struct {
 	ended    bool         // the end record was seen
 	status   state.Status // how it ended: by the end record, else by the run file
 	reason   *state.RunError
-	begun    bool // it has settled by its record, and had begun
-	orphan   bool // its owner is gone and nobody settled it
+	begun    bool   // it has settled by its record, and had begun
+	orphan   bool   // its owner is gone and nobody settled it
+	waits    string // what a parked run was last said to wait for
+	instead  string // the run that was launched in its place
 }
 
 func (w *watcher) entry(e state.Entry) error {
@@ -98,7 +101,7 @@ func (w *watcher) done() (bool, error) {
 		return false, unknownRun(w.id, err)
 	}
 	if f.Run.Status.Settled() {
-		w.status, w.reason = f.Run.Status, f.Run.Error
+		w.status, w.reason, w.instead = f.Run.Status, f.Run.Error, f.Run.Extensions.Restarted
 		w.begun = f.Run.Timestamps.StartedAt != 0 // else nothing was written
 		return true, nil
 	}
@@ -107,6 +110,14 @@ func (w *watcher) done() (bool, error) {
 		return true, nil
 	}
 	w.orphan = false
+	if f.Run.Status == state.Suspended {
+		if text := waitsText(f); text != w.waits && text != "" {
+			w.waits = text
+			fmt.Fprintf(w.err, "run %s waits for %s\n", w.id, safe(text))
+		}
+	} else {
+		w.waits = ""
+	}
 	return false, nil
 }
 
@@ -117,7 +128,11 @@ func (w *watcher) verdict() error {
 	case w.status == state.Complete:
 		return nil
 	case w.reason != nil:
-		return &codedError{code: exitRun, err: fmt.Errorf("run %s %s: %s", w.id, w.status, w.reason.Message)}
+		err := &codedError{code: exitRun, err: fmt.Errorf("run %s %s: %s", w.id, w.status, w.reason.Message)}
+		if w.instead != "" {
+			return state.Hint(err, "it was started anew: marbles watch "+w.instead)
+		}
+		return err
 	}
 	return &codedError{code: exitRun, err: fmt.Errorf("run %s %s", w.id, w.status)}
 }
@@ -125,22 +140,24 @@ func (w *watcher) verdict() error {
 // line prints an entry as one line of JSON: text as text, or base64 where it is not UTF-8.
 func (w *watcher) line(e state.Entry) error {
 	out := struct {
-		Kind    string          `json:"kind"`
-		At      string          `json:"at"`
-		Run     string          `json:"run,omitempty"`
-		Name    string          `json:"name,omitempty"`
-		PID     int             `json:"pid,omitzero"`
-		Step    string          `json:"step,omitempty"`
-		Stream  string          `json:"stream,omitempty"`
-		Text    *string         `json:"text,omitempty"`
-		Base64  []byte          `json:"base64,omitempty"`
-		Partial bool            `json:"partial,omitzero"`
-		Status  state.Status    `json:"status,omitempty"`
-		Result  jsontext.Value  `json:"result,omitempty"`
-		Error   *state.RunError `json:"error,omitempty"`
+		Kind    string            `json:"kind"`
+		At      string            `json:"at"`
+		Run     string            `json:"run,omitempty"`
+		Name    string            `json:"name,omitempty"`
+		PID     int               `json:"pid,omitzero"`
+		Step    string            `json:"step,omitempty"`
+		Stream  string            `json:"stream,omitempty"`
+		Text    *string           `json:"text,omitempty"`
+		Base64  []byte            `json:"base64,omitempty"`
+		Partial bool              `json:"partial,omitzero"`
+		Status  state.Status      `json:"status,omitempty"`
+		Result  jsontext.Value    `json:"result,omitempty"`
+		Error   *state.RunError   `json:"error,omitempty"`
+		Record  *state.StepRecord `json:"record,omitzero"`
 	}{
 		Kind: e.Kind, At: e.At.UTC().Format("2006-01-02T15:04:05.000Z07:00"), Run: e.Run, Name: e.Name, PID: e.Process.PID,
 		Step: e.Step, Stream: e.Stream, Partial: e.Partial, Status: e.Status, Result: e.Result, Error: e.Error,
+		Record: e.Record,
 	}
 	if e.Kind == "text" {
 		if utf8.Valid(e.Text) {

@@ -64,6 +64,9 @@ func blocks(t *testing.T, file string) []block {
 // definition matches what can only be a definition file.
 var definition = regexp.MustCompile(`(?m)^(workflows|schedules|monitors):`)
 
+// named matches files that an example needs to be there.
+var named = regexp.MustCompile(`(?m)\bca: (\S+)$`)
+
 // TestDocumentedDefinitionsLoad reads every example in the documentation as the service would. One that shows an error is
 // fenced as "yaml refused", and is.
 func TestDocumentedDefinitionsLoad(t *testing.T) {
@@ -78,6 +81,15 @@ func TestDocumentedDefinitionsLoad(t *testing.T) {
 			text := strings.Repeat("\n", b.line-1) + b.text
 			if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
+			}
+			for _, m := range named.FindAllStringSubmatch(b.text, -1) {
+				file := filepath.Join(dir, m[1])
+				if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(file, nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
 			}
 			_, err := load(name)
 			switch {

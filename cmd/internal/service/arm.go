@@ -28,6 +28,13 @@ func (a armed) key() string {
 	return a.monitor.Key
 }
 
+func (a armed) cadence() scheduler.Cadence {
+	if a.schedule != nil {
+		return a.schedule.Cadence
+	}
+	return a.monitor.Cadence
+}
+
 // plan is what is in force: every trigger, and whose it is. It is immutable.
 type plan struct {
 	targets  []*Target
@@ -83,7 +90,7 @@ func makePlan(targets []*Target, now time.Time, local *time.Location, log *slog.
 			return nil, nil, err
 		}
 		t.each(func(a armed, tr scheduler.Trigger, enabled bool) {
-			if enabled && h.arm(a.key(), &tr) {
+			if enabled && h.pauses.Of(a.key()) == nil && h.arm(a.key(), &tr) {
 				p.armed[tr.ID] = a
 				triggers = append(triggers, tr)
 			}
@@ -101,12 +108,15 @@ type histories struct {
 	log   *slog.Logger
 	known map[string]bool // keys with a record; nil where that cannot be told
 	since map[string]state.Since
+	// pauses are what is paused, or was.
+	pauses *state.Pauses
 	// ailing are the keys whose health is on record.
 	ailing map[string]bool
 }
 
 func readHistories(t *Target, now time.Time, local *time.Location, log *slog.Logger) (*histories, error) {
 	h := &histories{ws: t.Workspace, now: now, local: local, log: log}
+	h.pauses = readPauses(h)
 	keys, err := t.Workspace.Keys()
 	if err != nil {
 		log.Error("histories cannot be listed", "workspace", t.Workspace.ID(), "error", err)
@@ -239,6 +249,7 @@ func (h *histories) arm(key string, tr *scheduler.Trigger) (ok bool) {
 		for _, e := range entries {
 			tr.Base = later(tr.Base, e.Slot.Time)
 		}
+		h.resumed(key, tr)
 	}
 	return true
 }

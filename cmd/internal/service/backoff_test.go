@@ -3,6 +3,7 @@ package service
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -178,8 +179,12 @@ func TestSlotsAreKeptDespiteFailures(t *testing.T) {
 	p.head("Retry-After", "3600")
 	fire("2026-01-01T00:03:00Z")
 	before := p.requests()
-	if res := fire("2026-01-01T00:04:00Z"); res.Err == nil || p.requests() != before {
+	if res := fire("2026-01-01T00:04:00Z"); res.Outcome != state.SlotSkipped || res.Err != nil || p.requests() != before {
 		t.Errorf("a slot before the server wants it: %+v", res)
+	}
+	entries, err := w.ws.SlotEnds("m", at("2026-01-01T00:04:00Z"))
+	if err != nil || len(entries) != 1 || entries[0].Outcome != state.SlotSkipped || !strings.Contains(entries[0].Reason, "its server asked for that") {
+		t.Errorf("the ledger says %+v, %v", entries, err)
 	}
 	if h := w.health("m"); h.Failures != 3 {
 		t.Errorf("a look that was not made counts: %+v", h)

@@ -53,7 +53,10 @@ type Firing struct {
 	Due   *scheduler.Due        // nil: forced
 	Live  func(key string) bool // asked under the lock whether the key is still in force; nil: yes
 	Input jsontext.Value        // overrides the schedule's input by key; nil for none
-	Looks context.Context       // ends looks, but not runs; nil: the tick's own
+	RunID string                // of the schedule's run; "" for a new one
+	// RestartOf is the interrupted run that this one stands for; "" for none.
+	RestartOf string
+	Looks     context.Context // ends looks, but not runs; nil: the tick's own
 	// Hint is a look out of turn because something said that there was a change. It has no slot.
 	Hint bool
 	// Queued is a run file of a dead owner that never began and is to be started now; nil for a new run.
@@ -88,6 +91,8 @@ func (d *Dispatcher) Schedule(ctx context.Context, t Target, s *catalog.Schedule
 			Key:       s.Key,
 			Slot:      tick.Slot,
 			Queued:    f.Queued,
+			RunID:     f.RunID,
+			RestartOf: f.RestartOf,
 			Echo:      d.Echo,
 		})
 		return err
@@ -149,6 +154,9 @@ func (d *Dispatcher) monitor(ctx context.Context, t Target, m *catalog.Monitor, 
 }
 
 func trigger(f Firing, by string) string {
+	if f.RestartOf != "" {
+		return "restart"
+	}
 	if f.byPerson() {
 		return "manual"
 	}

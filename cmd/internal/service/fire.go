@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,11 +17,42 @@ import (
 // fire is called by the loop and must not block: every decision gets a goroutine of its own, so that no key
 // waits for another. drain waits for them.
 func (s *service) fire(due scheduler.Due) {
-	a, ok := s.plan.Load().armed[due.ID]
+	p := s.plan.Load()
+	a, ok := p.armed[due.ID]
 	if !ok {
+		s.ticks.Go(func() { s.gone(p, due) })
 		return
 	}
 	s.ticks.Go(func() { s.handle(a, due) })
+}
+
+// goneReason is why a slot was skipped that came due, and whose key was taken out before it was started.
+const goneReason = "its key was paused, disabled or taken out of the definitions just then"
+
+// gone records a slot that came due while its key was taken out.
+func (s *service) gone(p *plan, due scheduler.Due) {
+	id, key, _ := strings.Cut(due.ID, "/")
+	for _, t := range p.targets {
+		if t.Workspace.ID() == id && due.Fire {
+			s.skipGone(t.Workspace, key, due)
+		}
+	}
+}
+
+// skipGone does so where the slot has no end yet: another process may have run it.
+func (s *service) skipGone(ws *state.Workspace, key string, due scheduler.Due) {
+	if ends, err := ws.SlotEnds(key, due.Slot.At); err != nil || len(ends) > 0 {
+		return
+	}
+	if rec, err := ws.Key(key); err != nil || rec != nil && rec.Slot.Equal(due.Slot.At.Truncate(time.Millisecond)) {
+		return
+	}
+	e := state.SlotEntry{
+		Slot: state.Stamp{Time: due.Slot.At}, At: state.Stamp{Time: time.Now()}, Outcome: state.SlotSkipped, Reason: goneReason,
+	}
+	if err := ws.KeepSlot(key, e, true); err != nil {
+		s.Log.Error("cannot record a skipped slot", "key", key, "error", err)
+	}
 }
 
 // handle records what was missed and runs the tick.
@@ -35,8 +67,17 @@ func (s *service) handle(a armed, due scheduler.Due) {
 		log.Info("catching up", "slot", due.Slot.At, "late", time.Since(due.Slot.At).Round(time.Second).String())
 	}
 	defer s.live.clock(due.ID)()
-	res, from := s.tick(a, Firing{Due: &due, Live: func(key string) bool { return s.plan.Load().live(ws, key) }})
-	s.loop.Finished(due.ID, from)
+	gone := false
+	res, from := s.tick(a, Firing{Due: &due, Live: func(key string) bool {
+		gone = !s.plan.Load().live(ws, key)
+		return !gone
+	}})
+	if gone && res.Outcome == "" && res.Err == nil {
+		s.skipGone(ws, key, due)
+	}
+	if res.Outcome != state.SlotParked { // else its interval counts from the end of the run, see late
+		s.loop.Finished(due.ID, from)
+	}
 	report(log, res)
 }
 
@@ -84,8 +125,11 @@ func (s *service) account(a armed, due scheduler.Due) {
 		if st.Count > 1 {
 			e.From, e.Count, e.More = state.Stamp{Time: st.First}, st.Count, st.More
 		}
-		if err := a.target.Workspace.AppendSlot(a.key(), e, true); err != nil {
+		if err := a.target.Workspace.KeepSlot(a.key(), e, true); err != nil {
 			s.Log.Error("cannot record missed slots", "key", a.key(), "error", err)
+		}
+		if outcome == state.SlotMissed && a.schedule != nil {
+			s.hooks.Missed(a.target.Workspace, a.schedule, e)
 		}
 	}
 	write(due.Missed, state.SlotMissed, "asleep, off or clock set forward; catch_up does not allow it")
@@ -97,7 +141,9 @@ func report(log *slog.Logger, res runner.TickResult) {
 	case errors.Is(res.Err, runner.ErrDraining):
 		log.Info("left for the next service", "run", res.Result.RunID)
 	case res.Outcome == state.SlotSkipped:
-		log.Warn("tick was skipped", "holder", res.Holder)
+		log.Warn("tick was skipped", "holder", res.Holder, "reason", res.Reason)
+	case res.Outcome == state.SlotParked, res.Result.Status == state.Suspended:
+		log.Info("run is parked", "run", res.Result.RunID, "reason", res.Reason)
 	case res.Result.Status == state.Cancelled:
 		log.Warn("run was cancelled", "run", res.Result.RunID, "error", res.Err)
 	case res.Err != nil && res.Result.RunID != "" && res.Result.Status != state.Complete:
@@ -264,7 +310,9 @@ func (s *service) resume(runs []begun) {
 				case res.Outcome == "" && res.Err == nil:
 					abandon("its slot was started meanwhile")
 				}
-				s.loop.Finished(triggerID(a.target.Workspace, sch.Key), from)
+				if res.Outcome != state.SlotParked {
+					s.loop.Finished(triggerID(a.target.Workspace, sch.Key), from)
+				}
 				report(s.Log.With("key", sch.Key), res)
 			})
 		default:

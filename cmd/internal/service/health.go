@@ -103,7 +103,7 @@ func (d *Dispatcher) tell(ctx context.Context, v *view, tk *runner.Ticking) erro
 		if _, err := tk.Launch(ctx, runner.Launch{
 			Workspace: v.t.Workspace,
 			Workflow:  handler,
-			Trigger:   trigger(v.f, "monitor"),
+			Trigger:   triggerHealth,
 			Kind:      "handler",
 			Key:       v.m.Key,
 			Slot:      tk.Slot,

@@ -28,7 +28,7 @@ func (d *Dispatcher) poll(ctx context.Context, v *view, tk *runner.Ticking) erro
 	}
 	if at := v.health.RetryAt; !v.f.byPerson() && !v.f.Hint && at.After(time.Now()) {
 		// An interval is not due before; a slot comes when it comes.
-		return fmt.Errorf("cannot look at %s before %s: its server asked for that", v.m.Source, at.In(d.Local()).Format(time.DateTime))
+		return &runner.SkipError{Reason: fmt.Sprintf("cannot look at %s before %s: its server asked for that", v.m.Source, at.In(d.Local()).Format(time.DateTime))}
 	}
 	obs, err := d.look(ctx, v, committed)
 	if errors.Is(err, runner.ErrDraining) {

@@ -52,6 +52,11 @@ type service struct {
 	notify  *notifier
 	holds   []*hold
 	live    *watchers
+	hooks   *Hooks
+	pauses  *pauses
+
+	restarting sync.Mutex // guards what follows
+	restarts   map[string]bool
 
 	plan  atomic.Pointer[plan]
 	ticks sync.WaitGroup  // every goroutine that handles something due
@@ -77,13 +82,17 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	s.worker = runner.New(runner.Options{
-		Concurrency: o.Settings.Concurrency,
-		Grace:       Grace(o.Settings),
-		Log:         o.Log,
-		Env:         o.Env,
-		TempDir:     runtimeDirectory(o.Env),
-	})
+	s.hooks, s.pauses = NewHooks(o.Log, o.Settings, s.catalog), newPauses(s)
+	retain := newRetainer(s)
+	worker := WorkerOptions(o.Settings, o.Env, o.Log, s.workflow)
+	worker.TempDir, worker.Parks = runtimeDirectory(o.Env), true
+	if !o.DryRun {
+		worker.Started = s.hooks.Started
+		worker.Settled = func(ws *state.Workspace, f *state.RunFile) { s.hooks.Settled(ws, f); retain.settled() }
+	}
+	worker.Asked, worker.Late, worker.NextDue = s.asked, s.late, s.nextDue
+	s.worker = runner.New(worker)
+	s.hooks.Worker = s.worker
 	s.desk = &Dispatcher{Worker: s.worker, Log: o.Log, Local: s.zone.Location, Launched: func(key string, res runner.Result) {
 		report(o.Log.With("key", key, "launched", true), runner.TickResult{Result: res, Err: res.Err()})
 	}}
@@ -95,6 +104,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	cleanup.push("looks", func() error { stopLooks(); s.live.end(); return nil })
 
 	begun := s.recover(ctx, targets)
+	s.pauses.take(targets)
 	p, triggers, err := makePlan(targets, time.Now(), s.zone.Location(), s.Log)
 	if err != nil {
 		return err
@@ -118,9 +128,18 @@ func Run(ctx context.Context, o Options) (err error) {
 	go func() { loopDone <- s.loop.Run(loopCtx) }() // waited for by the cleanup below
 	cleanup.push("loop", func() error { stopLoop(); return <-loopDone })
 	s.live.watch(p)
+	if !o.DryRun {
+		retainCtx, stopRetain := context.WithCancel(ctx)
+		go retain.run(retainCtx) // waited for by the cleanup below
+		cleanup.push("retention", func() error { stopRetain(); <-retain.done; return nil })
+	}
 
 	s.Log.Info("service is ready", "triggers", p.triggers, "workspaces", len(targets), "pid", os.Getpid(), "dry_run", o.DryRun)
 	s.warnIdle()
+	s.adopt(targets)
+	for _, t := range targets {
+		s.hooks.Resume(t.Workspace)
+	}
 	return s.serve(ctx)
 }
 
@@ -156,6 +175,8 @@ func (s *service) serve(ctx context.Context) error {
 	debug.FreeOSMemory()
 	status := time.NewTicker(2 * time.Second)
 	defer status.Stop()
+	paused := time.NewTicker(pauseInterval)
+	defer paused.Stop()
 	watchdog, stop := s.notify.watchdog()
 	defer stop()
 	for {
@@ -167,6 +188,8 @@ func (s *service) serve(ctx context.Context) error {
 			return nil
 		case <-s.Reload:
 			s.reload()
+		case <-paused.C:
+			s.pauses.look()
 		case <-status.C:
 			if err := s.regain(); err != nil {
 				s.stopping()
@@ -239,7 +262,15 @@ func (s *service) drain() error {
 	}()
 	err := s.worker.Drain(ctx)
 	s.ticks.Wait()
+	s.hooks.End()
 	s.desk.Wait()
+	if p := s.plan.Load(); p != nil {
+		for _, t := range p.targets {
+			if err := t.Workspace.FlushSlots(); err != nil {
+				s.Log.Error("slot ledger cannot be written", "workspace", t.Workspace.ID(), "error", err)
+			}
+		}
+	}
 	if err != nil {
 		s.Log.Warn("drain time is over, what still ran was cancelled")
 	}
@@ -259,6 +290,7 @@ func (s *service) reload() {
 		if err != nil {
 			return err
 		}
+		s.pauses.take(targets)
 		p, triggers, err := makePlan(targets, time.Now(), s.zone.Location(), s.Log)
 		if err != nil {
 			return err
@@ -303,8 +335,8 @@ func (s *service) load() ([]*catalog.Catalog, error) {
 	}
 	return catalog.LoadAll(s.sources, catalog.Options{
 		Running: true, Now: time.Now(), Local: s.zone.Location(),
-		Credentials: variable(s.Env, "CREDENTIALS_DIRECTORY"),
-		Shared:      &s.shared,
+		Credentials: variable(s.Env, "CREDENTIALS_DIRECTORY"), Env: s.Env,
+		Shared: &s.shared,
 	})
 }
 
@@ -323,6 +355,42 @@ func variable(env []string, name string) string {
 		}
 	}
 	return ""
+}
+
+// workflow finds a workflow as it is defined now, for steps that start one and for parked runs; nil where it is not.
+func (s *service) workflow(ws *state.Workspace, name string) *runner.Workflow {
+	p := s.plan.Load()
+	if p == nil {
+		return nil
+	}
+	t := p.target(ws)
+	if t == nil {
+		return nil
+	}
+	if w := t.Catalog.Workflow(name); w != nil {
+		return &w.Workflow
+	}
+	return nil
+}
+
+// catalog is the catalog in force for a workspace; nil for none.
+func (s *service) catalog(ws *state.Workspace) *catalog.Catalog {
+	p := s.plan.Load()
+	if p == nil {
+		return nil
+	}
+	if t := p.target(ws); t != nil {
+		return t.Catalog
+	}
+	return nil
+}
+
+// OutputLimit is the settings' limit as the worker takes it, whose zero value is the default.
+func OutputLimit(s *settings.Settings) int64 {
+	if s.OutputLimit == 0 {
+		return -1
+	}
+	return s.OutputLimit
 }
 
 // Grace is the settings' grace as the worker takes it, whose zero value is the default.

@@ -30,6 +30,8 @@ const (
 	choice
 	count
 	duration
+	size
+	shellText
 )
 
 // key is one setting.
@@ -79,6 +81,38 @@ var keys = []key{
 		name: "drain", flag: "drain", kind: duration, fallback: 30 * time.Second, shown: "`30s`",
 		describe: "Time that running work gets when the service stops, before it is cancelled",
 	},
+	{
+		name: "keep_runs", kind: count, low: 0, high: 10_000_000, fallback: 1000, shown: "`1000`",
+		describe: "Settled runs of each workflow that are kept; 0 is no limit. A workflow's own `keep` goes before",
+	},
+	{
+		name: "keep_age", kind: duration, fallback: 90 * 24 * time.Hour, shown: "`90d`",
+		describe: "How long settled runs are kept; `0s` is no limit",
+	},
+	{
+		name: "keep_bytes", kind: size, fallback: int64(2 << 30), shown: "`2GiB`",
+		describe: "How much all run files and journals of a workspace may take; the oldest go first. 0 is no limit",
+	},
+	{
+		name: "output_limit", kind: size, fallback: int64(64 << 20), shown: "`64MiB`",
+		describe: "How much output of one run its journal takes; above that the last 256 KiB of each stream are kept. 0 is no limit",
+	},
+	{
+		name: "cgroups", kind: choice, choices: []string{"auto", "on", "off"}, fallback: "auto", shown: "`auto`",
+		describe: "Whether each step gets a cgroup of its own: `auto` where one was delegated to marbles, `on` wherever it may make one",
+	},
+	{
+		name: "on_failure", kind: shellText, fallback: "", shown: "none",
+		describe: "A command for the shell that is told when runs begin to fail, for all that has no `on_failure` of its own",
+	},
+	{
+		name: "on_recovery", kind: shellText, fallback: "", shown: "none",
+		describe: "Likewise when they succeed again",
+	},
+	{
+		name: "on_missed", kind: shellText, fallback: "", shown: "none",
+		describe: "Likewise when a slot was missed",
+	},
 }
 
 func find(name string) (key, bool) {
@@ -111,6 +145,10 @@ func (k key) value() string {
 		return fmt.Sprintf("%d to %d", k.low, k.high)
 	case duration:
 		return "duration (`0s`, `90s`, `5m`, `1h`, `1d`)"
+	case size:
+		return "size (`0`, `512KiB`, `64MiB`, `2GiB`)"
+	case shellText:
+		return "shell command"
 	}
 	return "path"
 }
@@ -151,6 +189,15 @@ func (k key) parse(text string) (any, error) {
 		return n, nil
 	case duration:
 		return parseDuration(text)
+	case size:
+		if text == "0" {
+			return int64(0), nil
+		}
+		return strict.Size(text)
+	case shellText:
+		if strings.Contains(text, "\x00") {
+			return nil, errors.New("command contains a NUL")
+		}
 	default:
 		if text == "" {
 			return nil, errors.New("path is empty")

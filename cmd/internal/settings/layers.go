@@ -212,7 +212,11 @@ func (l *loader) node(doc *strict.Document, k key, n *strict.Node) (any, bool) {
 			return nil, false
 		}
 	}
-	text, ok := doc.String(n, "a text")
+	read := doc.String
+	if k.kind == size { // 0 is a number
+		read = doc.Scalar
+	}
+	text, ok := read(n, "a text")
 	if !ok {
 		return nil, false
 	}

@@ -26,6 +26,16 @@ type Settings struct {
 	Concurrency int
 	Grace       time.Duration
 	Drain       time.Duration
+
+	// Retention, see state.Keep; 0 does not limit.
+	KeepRuns  int
+	KeepAge   time.Duration
+	KeepBytes int64
+	// OutputLimit is how many bytes of output a run's journal takes; 0: no limit.
+	OutputLimit int64
+	Cgroups     string // auto | on | off
+	// Commands for the shell that are told of every workflow that says nothing of its own; "" for none.
+	OnFailure, OnRecovery, OnMissed string
 }
 
 // Options are where settings come from.
@@ -73,6 +83,14 @@ func Load(o Options) (*Settings, error) {
 		Concurrency: l.v.GetInt("concurrency"),
 		Grace:       l.v.GetDuration("grace"),
 		Drain:       l.v.GetDuration("drain"),
+		KeepRuns:    l.v.GetInt("keep_runs"),
+		KeepAge:     l.v.GetDuration("keep_age"),
+		KeepBytes:   l.v.GetInt64("keep_bytes"),
+		OutputLimit: l.v.GetInt64("output_limit"),
+		Cgroups:     l.v.GetString("cgroups"),
+		OnFailure:   l.v.GetString("on_failure"),
+		OnRecovery:  l.v.GetString("on_recovery"),
+		OnMissed:    l.v.GetString("on_missed"),
 	}
 	for i, source := range s.Sources {
 		s.Sources[i] = l.absolute(source, o.Cwd) // flags; the other layers are absolute already

@@ -72,7 +72,7 @@ func (h house) load(o Options) *Settings {
 func TestDefaults(t *testing.T) {
 	h := newHouse(t)
 	want := &Settings{State: h.home + "/.foundry/marbles", Artifacts: h.home + "/.foundry/artifacts", LogLevel: "info", LogFormat: "auto",
-		Concurrency: 16, Grace: 10 * time.Second, Drain: 30 * time.Second}
+		Concurrency: 16, Grace: 10 * time.Second, Drain: 30 * time.Second, KeepRuns: 1000, KeepAge: 90 * 24 * time.Hour, KeepBytes: 2 << 30, OutputLimit: 64 << 20, Cgroups: "auto"}
 	if diff := cmp.Diff(want, h.load(h.options(nil))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -99,7 +99,7 @@ func TestLayers(t *testing.T) {
 	file := h.write(".config/marbles/marbles.yaml", whole)
 	dir := filepath.Dir(file)
 	want := &Settings{File: file, Sources: []string{dir + "/jobs", "/abs", h.home + "/mine"}, State: dir + "/st", Artifacts: filepath.Dir(dir) + "/art",
-		LogLevel: "warn", LogFormat: "json", Concurrency: 2, Drain: time.Minute}
+		LogLevel: "warn", LogFormat: "json", Concurrency: 2, Drain: time.Minute, KeepRuns: 1000, KeepAge: 90 * 24 * time.Hour, KeepBytes: 2 << 30, OutputLimit: 64 << 20, Cgroups: "auto"}
 	if diff := cmp.Diff(want, h.load(h.options(nil))); diff != "" {
 		t.Errorf("file (-want +got):\n%s", diff)
 	}
@@ -107,7 +107,7 @@ func TestLayers(t *testing.T) {
 	env := []string{"MARBLES_SOURCES=x:/y:~/z", "MARBLES_STATE=s", "MARBLES_ARTIFACTS=/a", "MARBLES_LOG_LEVEL=error", "MARBLES_LOG_FORMAT=text",
 		"MARBLES_CONCURRENCY=3", "MARBLES_GRACE=1s", "MARBLES_DRAIN=2h", "MARBLES_RUN_ID=rn-1", "MARBLES_UNHEARD_OF=!", "marbles_grace=5s"}
 	want = &Settings{File: file, Sources: []string{h.cwd + "/x", "/y", h.home + "/z"}, State: h.cwd + "/s", Artifacts: "/a",
-		LogLevel: "error", LogFormat: "text", Concurrency: 3, Grace: time.Second, Drain: 2 * time.Hour}
+		LogLevel: "error", LogFormat: "text", Concurrency: 3, Grace: time.Second, Drain: 2 * time.Hour, KeepRuns: 1000, KeepAge: 90 * 24 * time.Hour, KeepBytes: 2 << 30, OutputLimit: 64 << 20, Cgroups: "auto"}
 	if diff := cmp.Diff(want, h.load(h.options(env))); diff != "" {
 		t.Errorf("variables (-want +got):\n%s", diff)
 	}
