@@ -98,6 +98,10 @@ func (w *Workspace) selectRuns(ids []string, x *index, q RunQuery) *RunList {
 	if q.Before != "" {
 		left = slices.DeleteFunc(left, func(id string) bool { return id >= q.Before })
 	}
+	if !q.Since.IsZero() { // an id of ours begins with the instant of its creation
+		first := NewRunID(q.Since)[:idTime]
+		left = slices.DeleteFunc(left, func(id string) bool { return len(id) == idLength && id[:idTime] < first })
+	}
 	if q.Limit > 0 && q.Limit < len(left)/8 {
 		if w.addRuns(list, newest(left, q.Limit), x, q); len(list.Runs) == q.Limit {
 			return list

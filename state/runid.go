@@ -43,6 +43,11 @@ func CutRunID(text string) (run, rest string, ok bool) {
 	return text[:n], text[n:], true
 }
 
+const (
+	idLength = len(runPrefix) + ulid.EncodedSize
+	idTime   = len(runPrefix) + 10 // the milliseconds of a ULID
+)
+
 // IsRunID reports whether a text is a whole run id, as [NewRunID] makes them.
 func IsRunID(text string) bool {
 	id, ok := strings.CutPrefix(text, runPrefix)
