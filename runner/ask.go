@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -169,6 +170,8 @@ func (s *step) askedInstead(dir string, why *stopped) *stopped {
 		return asStopped(fmt.Errorf("left a question that cannot be read: %w", err))
 	case q == nil:
 		return why
+	case s.shows(q):
+		return failed("Error", "asked a question that shows one of its secrets: it would stand in records and lists")
 	case why == nil:
 		return failed("Error", "asked %q and went on without the answer; end with the exit code %d of `marbles ask` then", q.Title, ExitAsked)
 	case s.rec.ExitCode != nil && *s.rec.ExitCode == ExitAsked && why.err.Name == "ExitError":
@@ -183,4 +186,13 @@ func (s *step) parkForAnswer(ctx context.Context) event {
 		return s.ended(ctx, why)
 	}
 	return event{parked: true, waits: []state.Suspension{s.suspend(state.SuspendInput, s.asked.Title, s.asked)}}
+}
+
+// shows reports whether a question shows a secret of the run.
+func (s *step) shows(q *state.Question) bool {
+	texts := append([]string{q.Title, q.Body}, q.Choices...)
+	if q.Default != nil {
+		texts = append(texts, *q.Default)
+	}
+	return slices.ContainsFunc(texts, func(text string) bool { return s.r.secrets.text(text) != text })
 }

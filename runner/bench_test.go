@@ -192,7 +192,7 @@ func BenchmarkSpawn(b *testing.B) {
 	b.Run("thread", func(b *testing.B) {
 		w := newWorker(b, Options{})
 		inParallel(b, func(int) error {
-			pid, err := w.spawn.start(argv[0], argv, attr())
+			pid, err := w.spawn.start(argv[0], argv, attr(), nil)
 			if err != nil {
 				return err
 			}

@@ -27,6 +27,10 @@ type cgroups struct {
 	base string // below which they are made; "" for none
 	why  error  // why there is none, where they were asked for
 	n    atomic.Uint64
+	// visits says that no process can be started in another group than this one's here. This process goes there for the
+	// moment of the fork then.
+	visits atomic.Bool
+	home   atomic.Pointer[string] // the group this process lives in
 
 	enable sync.Mutex // held while controllers are enabled
 }
@@ -49,6 +53,8 @@ func newCgroups(mode string) *cgroups {
 		g.why = err
 		return g
 	}
+	home := own
+	g.home.Store(&home)
 	for dir := own; len(dir) > len("/"); dir = filepath.Dir(dir) {
 		if delegated(dir) {
 			own, g.base = dir, dir
@@ -115,6 +121,7 @@ func ownCgroup() (string, error) {
 
 // cgroup is the control group of one step at work.
 type cgroup struct {
+	g   *cgroups
 	dir string
 	fd  int // -1 once it is closed
 }
@@ -134,7 +141,7 @@ func (g *cgroups) make(run string, l Limits) (*cgroup, error) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("cannot make a cgroup: %w", err)
 	}
-	c := &cgroup{dir: dir, fd: -1}
+	c := &cgroup{g: g, dir: dir, fd: -1}
 	for file, value := range l.files() {
 		if err := os.WriteFile(filepath.Join(dir, file), []byte(value), 0); err != nil {
 			c.remove()
@@ -242,7 +249,11 @@ func (g *cgroups) moveOut() error {
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0)
+	err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0)
+	if err == nil {
+		g.home.Store(&dir)
+	}
+	return err
 }
 
 func words(path string) ([]string, error) {
@@ -255,6 +266,19 @@ func (c *cgroup) attr(a *syscall.SysProcAttr) {
 	if c != nil {
 		a.UseCgroupFD, a.CgroupFD = true, c.fd
 	}
+}
+
+// visit moves this process into the group, so that what it forks is born there, and returns what moves it back. Where it
+// cannot go the fork is outside of it, and what the step leaves is found as without a group.
+func (c *cgroup) visit() (back func()) {
+	if c == nil {
+		return func() {}
+	}
+	self := []byte(strconv.Itoa(os.Getpid()))
+	if os.WriteFile(filepath.Join(c.dir, "cgroup.procs"), self, 0) != nil {
+		return func() {}
+	}
+	return func() { _ = os.WriteFile(filepath.Join(*c.g.home.Load(), "cgroup.procs"), self, 0) }
 }
 
 // members are the processes in the group, and in groups below it.

@@ -5,12 +5,13 @@ package runner
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
 
 // cgroups are Linux's. Elsewhere a step has its process group, and no limits.
-type cgroups struct{}
+type cgroups struct{ visits atomic.Bool }
 
 type cgroup struct{}
 
@@ -27,6 +28,7 @@ func (g *cgroups) ofRun(string, []string) []string { return nil }
 
 func (c *cgroup) attr(*syscall.SysProcAttr) {}
 func (c *cgroup) kill()                     {}
+func (c *cgroup) visit() (back func())      { return func() {} }
 func (c *cgroup) remove()                   {}
 func (c *cgroup) path() string              { return "" }
 

@@ -45,7 +45,13 @@ func alive(pid int) bool {
 
 // A process that leaves its group, its session and its parent, and clears its environment, is found by its cgroup.
 func TestCgroupFindsWhatEscaped(t *testing.T) {
+	t.Run("started in it", func(t *testing.T) { escapes(t, false) })
+	t.Run("born there while marbles visits it", func(t *testing.T) { escapes(t, true) }) // as under a seccomp filter without clone3
+}
+
+func escapes(t *testing.T, visits bool) {
 	w, ws := cgroupWorker(t), newWorkspace(t)
+	w.cgroups.visits.Store(visits)
 	res := run(t, w, ws, shell("job", `env -i setsid sh -c 'echo $$ >pid; exec sleep 300' >/dev/null 2>&1 & while [ ! -s pid ]; do sleep 0.01; done; exit 0`))
 	if res.Err() != nil {
 		t.Fatal(res.Err())

@@ -60,15 +60,27 @@ type child struct {
 // startChild starts a process in a group of its own, which may be nil, and as somebody else where who says so. Its streams
 // are the ends of pipes that the caller closes; its standard input is empty.
 func (w *Worker) startChild(runID, path string, argv, env []string, dir string, stdout, stderr int, group *cgroup, who *identity) (*child, error) {
-	attr := childAttr()
-	group.attr(attr)
-	who.attr(attr)
-	pid, err := w.spawn.start(path, argv, &syscall.ProcAttr{
-		Dir:   dir,
-		Env:   env,
-		Files: []uintptr{0, uintptr(stdout), uintptr(stderr)},
-		Sys:   attr,
-	})
+	start := func(within, visited *cgroup) (int, error) {
+		attr := childAttr()
+		within.attr(attr)
+		who.attr(attr)
+		return w.spawn.start(path, argv, &syscall.ProcAttr{
+			Dir:   dir,
+			Env:   env,
+			Files: []uintptr{0, uintptr(stdout), uintptr(stderr)},
+			Sys:   attr,
+		}, visited)
+	}
+	var pid int
+	err := error(syscall.ENOSYS)
+	if !w.cgroups.visits.Load() {
+		pid, err = start(group, nil)
+	}
+	if group != nil && errors.Is(err, syscall.ENOSYS) {
+		// A seccomp filter for namespaces, as systemd's RestrictNamespaces=, must refuse clone3: it cannot see its flags.
+		w.cgroups.visits.Store(true)
+		pid, err = start(nil, group)
+	}
 	if err != nil {
 		return nil, err
 	}

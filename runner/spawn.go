@@ -32,6 +32,7 @@ type spawnRequest struct {
 	path  string
 	argv  []string
 	attr  *syscall.ProcAttr
+	group *cgroup // this process goes there for the fork, where it is not nil
 	reply chan spawnReply
 }
 
@@ -80,7 +81,9 @@ func (s *spawner) serve(started chan struct{}) {
 		case q := <-s.requests:
 			var a spawnReply
 			if len(q.argv) > 0 {
+				back := q.group.visit()
 				a.pid, a.err = syscall.ForkExec(q.path, q.argv, q.attr)
+				back()
 			}
 			q.reply <- a
 		case <-s.quit:
@@ -90,13 +93,13 @@ func (s *spawner) serve(started chan struct{}) {
 }
 
 // start starts a process with an empty standard input and returns its pid. The caller waits for it, and then calls gone.
-func (s *spawner) start(path string, argv []string, attr *syscall.ProcAttr) (int, error) {
+func (s *spawner) start(path string, argv []string, attr *syscall.ProcAttr, group *cgroup) (int, error) {
 	requests, err := s.thread()
 	if err != nil {
 		return 0, err
 	}
 	attr.Files[0] = s.null.Fd()
-	q := spawnRequest{path, argv, attr, make(chan spawnReply, 1)}
+	q := spawnRequest{path, argv, attr, group, make(chan spawnReply, 1)}
 	requests <- q
 	a := <-q.reply
 	if a.err == nil {

@@ -208,6 +208,9 @@ func (e *engine) over(n *node) {
 // run does the normal steps.
 func (e *engine) run() (why *stopped, waits bool) {
 	defer e.stop(nil)
+	if e.r.hold(e.ctx) == nil { // a run whose first steps only wait must not keep its place either
+		e.r.letGo()
+	}
 	pausing := e.r.pausing
 	for {
 		e.beginReady()

@@ -397,6 +397,11 @@ func TestChildRun(t *testing.T) {
 	if child.Run.Links == nil || child.Run.Links.ParentRunID != res.RunID || child.Run.Extensions.Trigger != "start" {
 		t.Errorf("the child is %+v", child.Run)
 	}
+	// Nor may one that never had a process keep its place.
+	only := &Workflow{Name: "only", Steps: []Step{{Name: "child", Start: &Start{Workflow: "good"}}}}
+	if res := run(t, w, ws, only); res.Err() != nil {
+		t.Errorf("a run of nothing but a child: %v", res.Err())
+	}
 	res = run(t, w, ws, parent("bad"))
 	if got := fmt.Sprint(res.Err()); !strings.HasPrefix(got, `step "child" started run rn-`) || !strings.HasSuffix(got, `, which failed: step "x" exited with code 5`) {
 		t.Errorf("got %s", got)

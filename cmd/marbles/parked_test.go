@@ -163,3 +163,27 @@ func TestDetachedRunOutlivesItsTerminal(t *testing.T) {
 		return err == nil && f.Run.Status == state.Complete && !f.Owner().Alive()
 	})
 }
+
+// A run that dies with its service is launched once more where its workflow wants that, and once only.
+func TestRestartAfterAKill(t *testing.T) {
+	p := newProject(t, "workflows: {job: {on_interrupt: restart, run: 'echo x >>begun; test -e go || sleep 60'}}\n")
+	d := p.start("--grace", "1s")
+	id := strings.TrimSpace(p.must("roll", "job", "--detach"))
+	eventually(t, "its step began", func() bool { return p.times("begun") == 1 })
+	d.kill()
+	p.write("go", "")
+	d = p.start("--grace", "1s")
+	eventually(t, "another run stands for it", func() bool {
+		f, err := p.state().Run(id)
+		if err != nil || f.Run.Extensions.Restarted == "" {
+			return false
+		}
+		again, err := p.state().Run(f.Run.Extensions.Restarted)
+		return err == nil && again.Run.Status == state.Complete && again.Run.Extensions.RestartOf == id
+	})
+	d.kill()
+	p.start("--grace", "1s").stop()
+	if n := p.times("begun"); n != 2 {
+		t.Errorf("the step began %d times, want 2", n)
+	}
+}

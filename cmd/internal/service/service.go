@@ -84,6 +84,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	s.hooks, s.pauses = NewHooks(o.Log, o.Settings, s.catalog), newPauses(s)
 	retain := newRetainer(s)
+	s.plan.Store(&plan{targets: targets}) // what dead processes left asks for definitions before anything is armed
 	worker := WorkerOptions(o.Settings, o.Env, o.Log, s.workflow)
 	worker.TempDir, worker.Parks = runtimeDirectory(o.Env), true
 	if !o.DryRun {
