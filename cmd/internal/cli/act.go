@@ -198,7 +198,33 @@ func (a *actor) carryOn(c *cobra.Command, ws *state.Workspace, begin func(ctx co
 	unhook := context.AfterFunc(ctx, func() { run.Cancel("interrupted") })
 	defer unhook()
 	res := run.Wait()
+	if res.Status.Settled() && ctx.Err() == nil {
+		a.carryOnParents(ctx, ws, worker, run.ID())
+	}
 	return res, errors.Join(runErr(res), a.drain(ctx, worker))
+}
+
+// carryOnParents goes on with the runs that have waited for one that has settled, one after the other, where no other
+// process has them.
+func (a *actor) carryOnParents(ctx context.Context, ws *state.Workspace, worker *runner.Worker, child string) {
+	for {
+		f, err := ws.Run(child)
+		if err != nil || f.Run.Links == nil || f.Run.Links.ParentRunID == "" {
+			return
+		}
+		parent, err := worker.Continue(ws, f.Run.Links.ParentRunID, a.Stderr)
+		if err != nil {
+			return // its owner goes on with it, or it has settled
+		}
+		unhook := context.AfterFunc(ctx, func() { parent.Cancel("interrupted") })
+		res := parent.Wait()
+		unhook()
+		fmt.Fprintf(a.Stderr, "run %s, which started it, is %s\n", res.RunID, res.Status)
+		if !res.Status.Settled() {
+			return
+		}
+		child = res.RunID
+	}
 }
 
 // runErr is why a run did not do what it should; a run that is parked did.
