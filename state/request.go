@@ -227,12 +227,18 @@ func (w *Workspace) AnswerRun(ctx context.Context, run, step string, a Answer) (
 	return out, nil
 }
 
+// ShortID is how much of the end of a suspension's id stands for it within its run.
+const ShortID = 8
+
+// Short is a suspension's id as people type it: an answer with it is for this very question, and for no later one.
+func (s *Suspension) Short() string { return s.ID[max(0, len(s.ID)-ShortID):] }
+
 // asked is the open question of a run that is meant.
 func (f *RunFile) asked(step string) (*Suspension, error) {
 	var open []*Suspension
 	if f.Run.Status == Suspended {
 		for _, s := range f.Open() {
-			if s.Kind == SuspendInput && (step == "" || s.Name == step) {
+			if s.Kind == SuspendInput && (step == "" || s.Name == step || s.ID == step || len(step) >= ShortID && strings.HasSuffix(s.ID, step)) {
 				open = append(open, s)
 			}
 		}

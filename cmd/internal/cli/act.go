@@ -265,15 +265,8 @@ func shellWord(text string) string {
 
 // sayParked tells a person what a run waits for, and what to type.
 func (a *app) sayParked(w io.Writer, f *state.RunFile) {
-	open := f.Open()
-	questions := 0
-	for _, s := range open {
-		if s.Kind == state.SuspendInput {
-			questions++
-		}
-	}
 	id := f.Run.ID
-	for _, s := range open {
+	for _, s := range f.Open() {
 		fmt.Fprintf(w, "run %s waits for %s\n", id, safe(s.Text()))
 		switch s.Kind {
 		case state.SuspendInput:
@@ -290,29 +283,21 @@ func (a *app) sayParked(w io.Writer, f *state.RunFile) {
 			if due := s.Due(); !due.IsZero() {
 				fmt.Fprintf(w, "  until %s\n", clock(due))
 			}
-			step := ""
-			if questions > 1 {
-				step = s.Name
-			}
-			a.sayAnswers(w, id, step, q)
+			a.sayAnswers(w, id, s.Short(), q)
 		case state.SuspendPause:
 			fmt.Fprintf(w, "  %s\n", a.command("resume", id))
 		}
 	}
 }
 
-// sayAnswers prints the command that answers a question, one for each choice.
-func (a *app) sayAnswers(w io.Writer, run, step string, q *state.Question) {
+// sayAnswers prints the command that answers this very question, one for each choice: typed twice it answers nothing else.
+func (a *app) sayAnswers(w io.Writer, run, question string, q *state.Question) {
 	answers := choices(q)
 	if answers == nil {
 		answers = []string{"TEXT"}
 	}
 	for _, answer := range answers {
-		args := []string{"answer", run, answer}
-		if step != "" {
-			args = append(args, "--step", step)
-		}
-		fmt.Fprintf(w, "  %s\n", safe(a.command(args...)))
+		fmt.Fprintf(w, "  %s\n", safe(a.command("answer", run, answer, "--question", question)))
 	}
 }
 

@@ -58,7 +58,7 @@ func TestOpenQuestions(t *testing.T) {
 		t.Errorf("a wait is no question:\n%s", out)
 	}
 	for args, wants := range map[string][]string{
-		"show " + id:                    {"waits for", "gate", "answer " + id + " approve --step gate", "answer " + id + " TEXT --step who"},
+		"show " + id:                    {"waits for", "gate", "answer " + id + " approve --question su-gate", "answer " + id + " TEXT --question su-who"},
 		"status":                        {"WAITING", "night", "answer " + id + " approve|reject", "release"},
 		"runs --status suspended":       {id, "waits for an answer to"},
 		"answer " + id + " --json":      {`"deadline": "2999-01-03T00:00:00Z"`, `"mode": "approval"`, `"default": "me"`},
@@ -79,10 +79,10 @@ func TestOpenQuestions(t *testing.T) {
 		}
 	}
 	for args, want := range map[string]string{
-		"answer " + id + " perhaps --step gate": "marbles: Choose one of: approve, reject\n",
-		"answer " + id + " :empty --step who":   "marbles: An answer is required.\n",
-		"cancel nothing":                        "no run \"nothing\"",
-		"resume " + id:                          "it is not paused",
+		"answer " + id + " perhaps --question su-gate": "marbles: Choose one of: approve, reject\n",
+		"answer " + id + " :empty --question su-who":   "marbles: An answer is required.\n",
+		"cancel nothing": "no run \"nothing\"",
+		"resume " + id:   "it is not paused",
 	} {
 		words := strings.Fields(args)
 		for i := range words {

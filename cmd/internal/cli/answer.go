@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,7 @@ type openQuestion struct {
 	Workflow string   `json:"workflow"`
 	Key      string   `json:"key,omitempty"`
 	Step     string   `json:"step"`
+	ID       string   `json:"id"`
 	Title    string   `json:"title"`
 	Body     string   `json:"body,omitempty"`
 	Mode     string   `json:"mode"`    // question | approval
@@ -48,6 +50,7 @@ type answered struct {
 
 type answerFlags struct {
 	note, step  string
+	question    string
 	noRun, json bool
 }
 
@@ -77,6 +80,7 @@ owner, this command goes on with the run itself, as roll would, unless --no-run 
 	}
 	c.Flags().StringVar(&f.note, "note", "", "a `text` that is kept with the answer; of a rejection it is the reason")
 	c.Flags().StringVar(&f.step, "step", "", "the `step` that asks, where several do")
+	c.Flags().StringVar(&f.question, "question", "", "the `id` of the very question, as it was printed with it")
 	c.Flags().BoolVar(&f.noRun, "no-run", false, "leave the run to the next service where none is up")
 	jsonFlag(c, &f.json)
 	return c
@@ -92,7 +96,7 @@ func (a *app) answer(c *cobra.Command, text, answer string, f answerFlags) error
 		return err
 	}
 	id := run.Run.ID
-	run, err = ws.AnswerRun(c.Context(), id, f.step, state.Answer{Answer: answer, Note: f.note, By: a.who()})
+	run, err = ws.AnswerRun(c.Context(), id, cmp.Or(f.question, f.step), state.Answer{Answer: answer, Note: f.note, By: a.who()})
 	if err != nil {
 		return refusedAnswer(id, err)
 	}
@@ -220,7 +224,7 @@ func appendQuestions(list []openQuestion, ws *state.Workspace, f *state.RunFile,
 			continue
 		}
 		list = append(list, openQuestion{
-			Run: f.Run.ID, Workflow: f.Run.Step, Key: f.Run.Extensions.TriggerID, Step: s.Name,
+			Run: f.Run.ID, Workflow: f.Run.Step, Key: f.Run.Extensions.TriggerID, Step: s.Name, ID: s.Short(),
 			Title: q.Title, Body: q.Body, Mode: q.Mode, Choices: append([]string{}, choices(q)...), Default: q.Default,
 			Since: instant(millis(s.Timestamps.CreatedAt)), Deadline: instant(s.Due()), Project: ws.Project(),
 		})
