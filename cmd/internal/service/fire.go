@@ -105,6 +105,19 @@ func finished(res runner.TickResult, ws *state.Workspace, key string) time.Time 
 	return res.Finished
 }
 
+// away is why nobody started slots in time: those before this service began were missed because none ran, those since
+// because the machine slept, or its clock went forward.
+func (s *service) away(st scheduler.Stretch) string {
+	const off, asleep = "off: no service ran then", "asleep, or the clock was set forward"
+	switch {
+	case st.Last.Before(s.started):
+		return off
+	case !st.First.Before(s.started):
+		return asleep
+	}
+	return off + ", and later " + asleep
+}
+
 // account writes the slots that ended without a run of their own into the ledger.
 func (s *service) account(a armed, due scheduler.Due) {
 	write := func(st scheduler.Stretch, outcome state.Outcome, reason string) {
@@ -132,7 +145,7 @@ func (s *service) account(a armed, due scheduler.Due) {
 			s.hooks.Missed(a.target.Workspace, a.schedule, e)
 		}
 	}
-	write(due.Missed, state.SlotMissed, "asleep, off or clock set forward; catch_up does not allow it")
+	write(due.Missed, state.SlotMissed, s.away(due.Missed)+"; catch_up does not allow it")
 	write(due.Older, state.SlotMerged, "a later slot stands for it")
 }
 

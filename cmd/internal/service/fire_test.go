@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"marbles/scheduler"
 )
 
 func TestJoined(t *testing.T) {
@@ -33,5 +35,19 @@ func TestJoined(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// A missed slot says whether no service ran, or the machine slept under one.
+func TestAway(t *testing.T) {
+	s := &service{started: at("2026-05-01T12:00:00Z")}
+	for _, tt := range []struct{ first, last, want string }{
+		{"2026-05-01T10:00:00Z", "2026-05-01T11:00:00Z", "off: no service ran then"},
+		{"2026-05-01T12:00:00Z", "2026-05-01T14:00:00Z", "asleep, or the clock was set forward"},
+		{"2026-05-01T11:00:00Z", "2026-05-01T14:00:00Z", "off: no service ran then, and later asleep, or the clock was set forward"},
+	} {
+		if got := s.away(scheduler.Stretch{First: at(tt.first), Last: at(tt.last), Count: 2}); got != tt.want {
+			t.Errorf("%s to %s: got %q, want %q", tt.first, tt.last, got, tt.want)
+		}
 	}
 }
