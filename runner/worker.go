@@ -71,6 +71,8 @@ type Worker struct {
 	claims atomic.Int64 // locks of parked runs
 
 	cgroups *cgroups
+
+	worktrees sync.Mutex // held while one is made
 }
 
 // New makes a worker.

@@ -70,7 +70,11 @@ func (s *step) enterWorktree(ctx context.Context, own []string) (leave func(), w
 
 // make makes the worktree. A branch that an earlier attempt of this very step has made goes on; any other that exists is
 // somebody's.
+//
+// One is made at a time: git locks a repository's config for each change, and fails where it is locked.
 func (t *worktree) make(ctx context.Context) *stopped {
+	t.s.r.w.worktrees.Lock()
+	defer t.s.r.w.worktrees.Unlock()
 	if _, err := os.Lstat(t.path); err == nil {
 		t.remove(ctx)
 	}
