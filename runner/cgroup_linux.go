@@ -389,13 +389,10 @@ func (g *cgroups) ofRun(run string, recorded []string) (dirs []string) {
 	if g.base != "" {
 		parents = append(parents, g.base)
 	}
-	if own, err := ownCgroup(); err == nil {
-		root := strings.TrimSuffix(own, "/")
-		for _, dir := range recorded {
-			parent := filepath.Dir(filepath.Clean(dir))
-			if strings.HasPrefix(filepath.Base(dir), cgroupPrefix+run+"-") && isCgroup(parent) && !slices.Contains(parents, parent) && root != "" {
-				parents = append(parents, parent)
-			}
+	for _, dir := range recorded {
+		parent := filepath.Dir(filepath.Clean(dir))
+		if strings.HasPrefix(filepath.Base(dir), cgroupPrefix+run+"-") && isCgroup(parent) && !slices.Contains(parents, parent) {
+			parents = append(parents, parent)
 		}
 	}
 	for _, parent := range parents {

@@ -16,11 +16,8 @@ var errChildParked = &stopped{status: state.Suspended, err: state.RunError{Name:
 // child does a start step: it launches another workflow as a run of its own, and takes its result. The id of that run is
 // in the journal before there is the run. One that parked is looked at again.
 func (s *step) child(ctx context.Context, input []member) *stopped {
-	if s.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, s.Timeout, timedOut(s.Timeout))
-		defer cancel()
-	}
+	ctx, cancel := s.limited(ctx)
+	defer cancel()
 	if w := s.waited(state.SuspendChild); w != nil {
 		s.rec.Child = w.Child()
 		return s.childEnd(w.Child())

@@ -42,14 +42,13 @@ func (e *engine) finals(why *stopped) (failure *stopped) {
 		s.more, s.scratch = more, "final"+strconv.Itoa(n.i)
 		if told && s.Timeout == 0 {
 			s.Timeout = finalTime
-			if context.Cause(e.r.ctx) != nil && context.Cause(e.r.ctx).Error() == stopReason {
+			if cause := context.Cause(e.r.ctx); cause != nil && cause.Error() == stopReason {
 				s.Timeout = min(finalTime, max(e.r.w.o.Grace, time.Second))
 			}
 		}
 		ev := s.all(ctx, e.graph.inputOf(e.r.input, n))
 		if ev.parked {
-			s.finish(failed("Error", "cannot wait for anybody at the end of a run"))
-			ev = event{recs: []state.StepRecord{s.rec}, why: asStopped(failed("Error", "cannot wait for anybody at the end of a run"))}
+			ev = s.ended(ctx, failed("Error", "cannot wait for anybody at the end of a run"))
 		}
 		e.keep(ev.recs)
 		if ev.why != nil && !n.ContinueOnError && failure == nil {

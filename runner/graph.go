@@ -143,6 +143,13 @@ func (n *node) value() jsontext.Value {
 	return n.result
 }
 
+// take keeps the result of a record after which the run goes on: one that failed has none.
+func (n *node) take(rec *state.StepRecord) {
+	if n.result = rec.Result; rec.Status == state.Failed {
+		n.result = nil
+	}
+}
+
 // goesOn reports whether what comes after a step with this record may begin.
 func (n *node) goesOn(rec *state.StepRecord) bool {
 	switch rec.Status {

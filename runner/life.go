@@ -113,20 +113,8 @@ func (r *Run) awaitAgain() (ok bool, err error) {
 			stop = nil
 		}
 	}
-	if r.wait != nil {
-		select {
-		case r.turn = <-r.wait.given:
-		case <-stop:
-			return false, context.Cause(r.ctx)
-		case <-r.w.stop:
-			return false, nil
-		}
-		if r.turn.err != nil {
-			return false, r.turn.err
-		}
-		if r.w.takePlace(r) {
-			return true, nil
-		}
+	if placed, ok, err := r.awaitTurn(stop); placed || !ok {
+		return ok, err
 	}
 	select {
 	case <-r.granted:
@@ -165,23 +153,30 @@ func asStopped(err error) *stopped {
 	return failed("Error", "%v", err)
 }
 
+// awaitTurn waits for the run's turn in its workflow's line, where it has one, and takes a place with it where there is one.
+// It is not ok where stop comes first, or the turn failed, which is the error, or where Drain leaves it in the line.
+func (r *Run) awaitTurn(stop <-chan struct{}) (placed, ok bool, err error) {
+	if r.wait == nil {
+		return false, true, nil
+	}
+	select {
+	case r.turn = <-r.wait.given:
+	case <-stop:
+		return false, false, context.Cause(r.ctx)
+	case <-r.w.stop:
+		return false, false, nil
+	}
+	if r.turn.err != nil {
+		return false, false, r.turn.err
+	}
+	return r.w.takePlace(r), true, nil
+}
+
 // await waits for the run's turn and for a place. It is not ok where the run was cancelled first, or failed, which is
 // the error, or where Drain leaves it in the queue.
 func (r *Run) await() (ok bool, err error) {
-	if r.wait != nil {
-		select {
-		case r.turn = <-r.wait.given:
-		case <-r.ctx.Done():
-			return false, context.Cause(r.ctx)
-		case <-r.w.stop:
-			return false, nil
-		}
-		if r.turn.err != nil {
-			return false, r.turn.err
-		}
-		if r.w.takePlace(r) {
-			return true, nil
-		}
+	if placed, ok, err := r.awaitTurn(r.ctx.Done()); placed || !ok {
+		return ok, err
 	}
 	if r.brief && !r.written {
 		if err := r.waitBriefly(); err != nil {

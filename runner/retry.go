@@ -95,7 +95,7 @@ func (s *step) once(ctx context.Context, input []member) event {
 		}
 		pause := s.Retry.pause(n)
 		s.r.journal.line(s.label(), fmt.Sprintf("failed: %s; attempt %d of %d follows in %s", why.err.Message, n+1, s.Retry.Attempts, Brief(pause)))
-		if !s.rest(ctx, pause) {
+		if within(ctx.Done(), pause) {
 			return s.ended(ctx, asStopped(context.Cause(ctx)))
 		}
 	}
@@ -126,13 +126,18 @@ func (s *step) attempt(ctx context.Context, input []member) *stopped {
 	return s.do(ctx, append(s.e.own[:len(s.e.own):len(s.e.own)], s.more...), input)
 }
 
+// limited is a context that ends with the step's time for one attempt.
+func (s *step) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	if s.Timeout <= 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, s.Timeout, timedOut(s.Timeout))
+}
+
 // call does a step within this process.
 func (s *step) call(ctx context.Context, input []member) *stopped {
-	if s.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, s.Timeout, timedOut(s.Timeout))
-		defer cancel()
-	}
+	ctx, cancel := s.limited(ctx)
+	defer cancel()
 	result, err := s.Call(ctx, Call{Run: s.r.id, Key: s.r.launch.Key, Input: object(input), Output: streamWriter{s}})
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -182,15 +187,3 @@ func (r Retry) pause(n int) time.Duration {
 
 // maxRetryWait is the longest wait between two attempts where the definition gives no cap.
 const maxRetryWait = 24 * time.Hour
-
-// rest waits before the next attempt, and reports whether it got to its end.
-func (s *step) rest(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}

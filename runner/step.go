@@ -125,11 +125,8 @@ func (s *step) secretEnv() (env []string, err error) {
 // process starts the step's process, reads its output, and waits until all of it has ended.
 func (s *step) process(ctx context.Context, env []string) *stopped {
 	r := s.r
-	if s.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, s.Timeout, timedOut(s.Timeout))
-		defer cancel()
-	}
+	ctx, cancel := s.limited(ctx)
+	defer cancel()
 	c, streams, err := s.spawn(env)
 	if err != nil {
 		return asStopped(err)

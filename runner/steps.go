@@ -185,10 +185,7 @@ func (e *engine) resume() {
 			continue
 		}
 		n.begin(len(e.graph.all))
-		n.result = rec.Result
-		if rec.Status == state.Failed {
-			n.result = nil
-		}
+		n.take(rec)
 		e.over(n)
 	}
 	e.ready = slices.DeleteFunc(e.ready, func(n *node) bool { return n.phase == finished })
@@ -355,10 +352,7 @@ func (e *engine) report(ev event) {
 	e.keep(ev.recs)
 	rec := &ev.recs[len(ev.recs)-1]
 	if ev.why == nil || n.goesOn(rec) {
-		n.result = rec.Result
-		if ev.why != nil {
-			n.result = nil
-		}
+		n.take(rec)
 		e.over(n)
 		return
 	}

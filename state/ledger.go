@@ -107,20 +107,8 @@ func appendLine(f *os.File, line []byte) error {
 // It reads from the end: its cost does not grow with the ledger. Damaged lines are
 // passed over.
 func (w *Workspace) Slots(key string, n int) ([]SlotEntry, error) {
-	path, err := w.ledgerPath(key)
-	if err != nil {
-		return nil, err
-	}
-	f, _, err := openRegular(path, os.O_RDONLY)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("cannot read %s: %w", path, bare(err))
-	}
-	defer func() { _ = f.Close() }()
 	var entries []SlotEntry
-	err = linesBackward(f, func(line []byte) bool {
+	err := w.ledgerBackward(key, func(line []byte) bool {
 		var e SlotEntry
 		// A torn last line is either no JSON or lacks nothing but its newline.
 		if decode(line, &e) == nil && !e.Slot.IsZero() && e.Outcome != "" {
@@ -129,27 +117,36 @@ func (w *Workspace) Slots(key string, n int) ([]SlotEntry, error) {
 		return n <= 0 || len(entries) < n
 	})
 	if err != nil {
-		return nil, fmt.Errorf("cannot read %s: %w", path, bare(err))
+		return nil, err
 	}
 	slices.Reverse(entries)
 	return entries, nil
 }
 
-// SlotEnds reads what a key's ledger says of one slot, oldest first: lines of its own, and stretches that it lies in. It
-// reads from the end, and no further back than where every line is older than the slot.
-func (w *Workspace) SlotEnds(key string, slot time.Time) ([]SlotEntry, error) {
+// ledgerBackward calls fn for each line of a key's ledger that is not empty, last first, until it returns false. A ledger
+// that is not there has none.
+func (w *Workspace) ledgerBackward(key string, fn func(line []byte) bool) error {
 	path, err := w.ledgerPath(key)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	f, _, err := openRegular(path, os.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot read %s: %w", path, bare(err))
+		return fmt.Errorf("cannot read %s: %w", path, bare(err))
 	}
 	defer func() { _ = f.Close() }()
+	if err := linesBackward(f, fn); err != nil {
+		return fmt.Errorf("cannot read %s: %w", path, bare(err))
+	}
+	return nil
+}
+
+// SlotEnds reads what a key's ledger says of one slot, oldest first: lines of its own, and stretches that it lies in. It
+// reads from the end, and no further back than where every line is older than the slot.
+func (w *Workspace) SlotEnds(key string, slot time.Time) ([]SlotEntry, error) {
 	slot = slot.Truncate(time.Millisecond)
 	// A line is written when its slot has ended, so that what was written before the slot cannot be about it; the clock may
 	// have been set back a little since.
@@ -160,7 +157,7 @@ func (w *Workspace) SlotEnds(key string, slot time.Time) ([]SlotEntry, error) {
 	}
 	own, _ := Stamp{slot}.MarshalJSON()
 	var found []SlotEntry
-	err = linesBackward(f, func(line []byte) bool {
+	err = w.ledgerBackward(key, func(line []byte) bool {
 		if bytes.Contains(line, own) || bytes.Contains(line, []byte(`"from":`)) {
 			var e SlotEntry
 			if decode(line, &e) == nil && e.Outcome != "" &&
@@ -172,7 +169,7 @@ func (w *Workspace) SlotEnds(key string, slot time.Time) ([]SlotEntry, error) {
 		return !ok || len(at) < len(oldest) || bytes.Compare(at[:len(oldest)], oldest) >= 0
 	})
 	if err != nil {
-		return nil, fmt.Errorf("cannot read %s: %w", path, bare(err))
+		return nil, err
 	}
 	slices.Reverse(found)
 	return found, nil

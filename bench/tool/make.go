@@ -11,18 +11,23 @@ import (
 	"marbles/state"
 )
 
-// mkruns writes N settled runs into a workspace that has been registered, without the cost of durability, and then has
-// the index rebuilt as a service would at its start.
-func mkruns(args []string) error {
-	n, err := strconv.Atoi(args[0])
-	if err != nil {
-		return err
+// manyIn reads N ROOT PROJECT: how many are to be made in which workspace.
+func manyIn(args []string) (n int, ws *state.Workspace, err error) {
+	if n, err = strconv.Atoi(args[0]); err != nil {
+		return 0, nil, err
 	}
 	root, err := state.Open(args[1])
 	if err != nil {
-		return err
+		return 0, nil, err
 	}
-	ws, err := root.Workspace(args[2])
+	ws, err = root.Workspace(args[2])
+	return n, ws, err
+}
+
+// mkruns writes N settled runs into a workspace that has been registered, without the cost of durability, and then has
+// the index rebuilt as a service would at its start.
+func mkruns(args []string) error {
+	n, ws, err := manyIn(args)
 	if err != nil {
 		return err
 	}
@@ -65,15 +70,7 @@ func mkruns(args []string) error {
 
 // mkparked makes N copies of the one parked run of a workspace, whose owner is gone, without the cost of durability.
 func mkparked(args []string) error {
-	n, err := strconv.Atoi(args[0])
-	if err != nil {
-		return err
-	}
-	root, err := state.Open(args[1])
-	if err != nil {
-		return err
-	}
-	ws, err := root.Workspace(args[2])
+	n, ws, err := manyIn(args)
 	if err != nil {
 		return err
 	}

@@ -5,14 +5,9 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
-	"os"
-	"slices"
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"marbles/cmd/internal/catalog"
 	"marbles/cmd/internal/settings"
@@ -64,16 +59,9 @@ type Hooks struct {
 	stop chan struct{}
 	once sync.Once
 
-	mu      sync.Mutex // guards what follows
-	early   []settledRun
+	mu      sync.Mutex                  // guards what follows
 	telling map[string]bool             // by workspace directory and owner; true: there is more to tell since
 	judging map[string][]*state.RunFile // likewise: settled runs in their order; there is a goroutine where there is a member
-}
-
-// settledRun is a run that settled before any definitions were in force: what a dead process left.
-type settledRun struct {
-	ws *state.Workspace
-	f  *state.RunFile
 }
 
 // NewHooks makes hooks; their Worker is set before the first run.
@@ -116,12 +104,6 @@ func (h *Hooks) Settled(ws *state.Workspace, f *state.RunFile) {
 		h.ping(ws, f, catalog.PingFail)
 	default:
 		return // somebody stopped it, which says nothing of how it goes
-	}
-	if h.Catalog(ws) == nil {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.early = append(h.early, settledRun{ws, f})
-		return
 	}
 	h.queue(ws, f)
 }
@@ -296,18 +278,6 @@ func (h *Hooks) resume(ws *state.Workspace) {
 	if cat == nil {
 		return
 	}
-	var early []*state.RunFile
-	h.mu.Lock()
-	h.early = slices.DeleteFunc(h.early, func(r settledRun) bool {
-		if r.ws == ws {
-			early = append(early, r.f)
-		}
-		return r.ws == ws
-	})
-	h.mu.Unlock()
-	for _, f := range early {
-		h.queue(ws, f)
-	}
 	for _, s := range cat.Schedules {
 		if h.ended() {
 			return
@@ -479,109 +449,4 @@ func (h *Hooks) run(ws *state.Workspace, owner string, hook *catalog.Hook, o sta
 		return true, nil
 	}
 	return res.Err() == nil, res.Err()
-}
-
-// hookInput is what a hook's run gets.
-type hookInput struct {
-	Event      string         `json:"event"`
-	Key        string         `json:"key,omitempty"`
-	Workflow   string         `json:"workflow"`
-	Host       string         `json:"host,omitempty"`
-	Run        string         `json:"run,omitempty"`
-	Status     state.Status   `json:"status,omitempty"`
-	Error      string         `json:"error,omitempty"`
-	FailedStep string         `json:"failed_step,omitempty"`
-	Attempts   int            `json:"attempts,omitempty"` // of that step, or of the run's last one
-	Slot       state.Stamp    `json:"slot,omitzero"`
-	Started    state.Stamp    `json:"started,omitzero"`
-	Ended      state.Stamp    `json:"ended,omitzero"`
-	Lines      []string       `json:"lines,omitempty"`  // the last of the run's output
-	Missed     *missedSlots   `json:"missed,omitempty"` // of eventMissed
-	Result     jsontext.Value `json:"result,omitzero"`
-}
-
-type missedSlots struct {
-	From   state.Stamp `json:"from"`
-	To     state.Stamp `json:"to"`
-	Count  int         `json:"count"`
-	Reason string      `json:"reason"`
-}
-
-func hostname() string {
-	name, _ := os.Hostname()
-	return name
-}
-
-func (h *Hooks) inputOfRun(ws *state.Workspace, f *state.RunFile, event string) (jsontext.Value, error) {
-	t := f.Run.Timestamps
-	in := hookInput{
-		Event: event, Key: f.Run.Extensions.TriggerID, Workflow: f.Run.Step, Host: hostname(), Run: f.Run.ID, Status: f.Run.Status,
-		Slot: f.Run.Extensions.Slot, Started: state.Stamp{Time: t.StartedAt.Time()}, Ended: state.Stamp{Time: t.Ended().Time()},
-		Lines: lastLines(ws, f.Run.ID), Result: f.Run.Output,
-	}
-	if f.Run.Error != nil {
-		in.Error = f.Run.Error.Message
-	}
-	for _, s := range f.Steps {
-		if s.Item != nil || in.FailedStep != "" && s.Status != state.Failed {
-			continue
-		}
-		in.Attempts = max(s.Attempts, 1)
-		if s.Status == state.Failed {
-			in.FailedStep = s.Name
-		}
-	}
-	return json.Marshal(in, jsontext.AllowInvalidUTF8(true))
-}
-
-func (h *Hooks) inputOfMissed(s *catalog.Schedule, e state.SlotEntry) (jsontext.Value, error) {
-	m := &missedSlots{From: e.From, To: e.Slot, Count: max(e.Count, 1), Reason: e.Reason}
-	if m.From.IsZero() {
-		m.From = e.Slot
-	}
-	return json.Marshal(hookInput{Event: eventMissed, Key: s.Key, Workflow: s.Workflow, Host: hostname(), Missed: m}, jsontext.AllowInvalidUTF8(true))
-}
-
-// lastLines are the last lines of a run's output.
-func lastLines(ws *state.Workspace, run string) []string {
-	const (
-		most    = 20
-		longest = 1000 // bytes of a line
-	)
-	var lines []string
-	open := map[string]string{} // of each stream, the line that has not ended
-	add := func(line string) {
-		if len(line) > longest {
-			line = strings.ToValidUTF8(line[:longest], "") + "…"
-		}
-		if lines = append(lines, line); len(lines) > 2*most {
-			lines = append(lines[:0], lines[len(lines)-most:]...)
-		}
-	}
-	_ = ws.ReadJournal(run, func(e state.Entry) error { // as far as it can be read
-		if e.Kind != "text" || e.Stream != state.Stdout && e.Stream != state.Stderr {
-			return nil
-		}
-		id := e.Step + "\x00" + e.Stream
-		text := open[id] + string(e.Text)
-		for {
-			line, rest, ok := strings.Cut(text, "\n")
-			if !ok {
-				break
-			}
-			add(line)
-			text = rest
-		}
-		open[id] = text
-		return nil
-	})
-	for _, rest := range open {
-		if rest != "" {
-			add(rest)
-		}
-	}
-	if len(lines) > most {
-		lines = lines[len(lines)-most:]
-	}
-	return lines
 }

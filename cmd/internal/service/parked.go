@@ -45,8 +45,9 @@ func (s *service) late(ws *state.Workspace, key string, f *state.RunFile) {
 // asked starts runs that other processes ask for: queued ones that were handed over, and those that stand for an
 // interrupted one. What it reports as not done yet is asked again.
 func (s *service) asked(ws *state.Workspace, q state.Request) (done bool) {
-	t := s.plan.Load().target(ws)
-	if t == nil || s.loop == nil {
+	p := s.plan.Load()
+	t := p.target(ws)
+	if t == nil || p.armed == nil {
 		return false
 	}
 	log := s.Log.With("run", q.Run, "workspace", ws.ID())

@@ -111,13 +111,13 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	claimed(triggers, begun, time.Now())
-	s.plan.Store(p)
 	s.loop = scheduler.NewLoop(scheduler.Options{
 		Fire:     s.fire,
 		Parallel: o.Settings.Concurrency,
 		Log:      o.Log,
 		Zone:     s.zone,
 	})
+	s.plan.Store(p) // with something armed in it: from here on there is a loop, see asked
 	if s.told(ctx) {
 		s.stopping()
 		return nil
@@ -360,27 +360,17 @@ func variable(env []string, name string) string {
 
 // workflow finds a workflow as it is defined now, for steps that start one and for parked runs; nil where it is not.
 func (s *service) workflow(ws *state.Workspace, name string) *runner.Workflow {
-	p := s.plan.Load()
-	if p == nil {
-		return nil
-	}
-	t := p.target(ws)
-	if t == nil {
-		return nil
-	}
-	if w := t.Catalog.Workflow(name); w != nil {
-		return &w.Workflow
+	if cat := s.catalog(ws); cat != nil {
+		if w := cat.Workflow(name); w != nil {
+			return &w.Workflow
+		}
 	}
 	return nil
 }
 
 // catalog is the catalog in force for a workspace; nil for none.
 func (s *service) catalog(ws *state.Workspace) *catalog.Catalog {
-	p := s.plan.Load()
-	if p == nil {
-		return nil
-	}
-	if t := p.target(ws); t != nil {
+	if t := s.plan.Load().target(ws); t != nil {
 		return t.Catalog
 	}
 	return nil
