@@ -56,6 +56,10 @@ func crash(dir string) {
 	if os.Getenv(crashPoint) == "adopter" {
 		adopter(dir)
 	}
+	if rest, ok := strings.CutPrefix(os.Getenv(crashPoint), "takeover:"); ok {
+		how, point, _ := strings.Cut(rest, ":")
+		takeover(dir, how, point)
+	}
 	if point, ok := strings.CutPrefix(os.Getenv(crashPoint), "park:"); ok {
 		parkCrash(dir, point)
 	}
