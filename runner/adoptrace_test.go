@@ -17,14 +17,7 @@ import (
 
 // adopter is a process that may adopt: it does so once it is told to, says what it has, and stays until its input ends.
 func adopter(dir string) {
-	root, err := state.Open(filepath.Join(dir, "state"))
-	if err != nil {
-		panic(err)
-	}
-	ws, err := root.Workspace(filepath.Join(dir, "project"))
-	if err != nil {
-		panic(err)
-	}
+	ws := opened(dir)
 	wf := asking(dir)
 	w := New(Options{TempDir: dir, Parks: true, Workflow: func(*state.Workspace, string) *Workflow { return wf }})
 	in := bufio.NewReader(os.Stdin)

@@ -213,6 +213,26 @@ func TestSecretsAreMasked(t *testing.T) {
 	}
 }
 
+// A question would stand in records and lists: one that shows a secret is refused.
+func TestQuestionShowsNoSecret(t *testing.T) {
+	w, ws := newWorker(t, Options{}), newWorkspace(t)
+	wf := shell("job", `mkdir "$MARBLES_ASK_DIR" && printf '{"title":"Use %s?","mode":"question","choices":[]}' "$TOKEN" >"$MARBLES_ASK_DIR/question-0.json"; exit 75`)
+	wf.Secrets = []Secret{{Name: "TOKEN", Read: func() (string, error) { return "s3cr3t-value", nil }}}
+	res := run(t, w, ws, wf)
+	if res.Status != state.Failed || !strings.Contains(res.Error.Message, "shows one of its secrets") {
+		t.Fatalf("got %s, %+v", res.Status, res.Error)
+	}
+	for _, dir := range []string{"runs", "output"} {
+		files, err := filepath.Glob(filepath.Join(ws.Dir(), dir, res.RunID+"*"))
+		if err != nil || len(files) != 1 {
+			t.Fatal(files, err)
+		}
+		if data, err := os.ReadFile(files[0]); err != nil || bytes.Contains(data, []byte("s3cr3t")) {
+			t.Errorf("%s holds the secret, or cannot be read: %v", files[0], err)
+		}
+	}
+}
+
 // However a stream is cut, what comes out is what masking the whole would give.
 func TestMaskPieces(t *testing.T) {
 	var s secrets

@@ -48,6 +48,19 @@ func die() {
 	select {}
 }
 
+// opened is the workspace of workspaceIn, for a process that the test starts.
+func opened(dir string) *state.Workspace {
+	root, err := state.Open(filepath.Join(dir, "state"))
+	if err != nil {
+		panic(err)
+	}
+	ws, err := root.Workspace(filepath.Join(dir, "project"))
+	if err != nil {
+		panic(err)
+	}
+	return ws
+}
+
 // crash is the process that dies.
 func crash(dir string) {
 	if os.Getenv(crashPoint) == "storm" {
@@ -63,14 +76,7 @@ func crash(dir string) {
 	if point, ok := strings.CutPrefix(os.Getenv(crashPoint), "park:"); ok {
 		parkCrash(dir, point)
 	}
-	root, err := state.Open(filepath.Join(dir, "state"))
-	if err != nil {
-		panic(err)
-	}
-	ws, err := root.Workspace(filepath.Join(dir, "project"))
-	if err != nil {
-		panic(err)
-	}
+	ws := opened(dir)
 	w := New(Options{TempDir: dir})
 	point := os.Getenv(crashPoint)
 	w.hook = func(at string) {

@@ -20,14 +20,7 @@ const keysInStorm = 8
 
 // storm ticks several keys over and over, as a service does: each its next slots, one after the other.
 func storm(dir string) {
-	root, err := state.Open(filepath.Join(dir, "state"))
-	if err != nil {
-		panic(err)
-	}
-	ws, err := root.Workspace(filepath.Join(dir, "project"))
-	if err != nil {
-		panic(err)
-	}
+	ws := opened(dir)
 	w := New(Options{Concurrency: 3, Grace: 50 * time.Millisecond, TempDir: dir})
 	service, err := ws.LockService()
 	if err != nil {

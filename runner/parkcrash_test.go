@@ -11,14 +11,7 @@ import (
 
 // parkCrash is the process that starts a run that asks, answers it itself, and is killed at a point.
 func parkCrash(dir, point string) {
-	root, err := state.Open(filepath.Join(dir, "state"))
-	if err != nil {
-		panic(err)
-	}
-	ws, err := root.Workspace(filepath.Join(dir, "project"))
-	if err != nil {
-		panic(err)
-	}
+	ws := opened(dir)
 	wf := asking(dir)
 	w := New(Options{TempDir: dir, Parks: true, Workflow: func(*state.Workspace, string) *Workflow { return wf }})
 	armed := strings.HasPrefix(point, "park")

@@ -19,14 +19,7 @@ func failing(dir string) *Workflow {
 
 // takeover is the process that takes over what another one has left, by adopting or retrying it, and is killed at a point.
 func takeover(dir, how, point string) {
-	root, err := state.Open(filepath.Join(dir, "state"))
-	if err != nil {
-		panic(err)
-	}
-	ws, err := root.Workspace(filepath.Join(dir, "project"))
-	if err != nil {
-		panic(err)
-	}
+	ws := opened(dir)
 	wf := asking(dir)
 	if how == "retry" {
 		wf = failing(dir)
