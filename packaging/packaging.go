@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -18,12 +19,13 @@ import (
 
 // The names of what can be rendered.
 const (
-	System  = "system"  // systemd's system manager
-	User    = "user"    // systemd's user manager
-	Launchd = "launchd" // a LaunchAgent of launchd
+	System   = "system"   // systemd's system manager
+	Template = "template" // the same, an instance for each workspace: marbles@.service
+	User     = "user"     // systemd's user manager
+	Launchd  = "launchd"  // a LaunchAgent of launchd
 )
 
-//go:embed systemd/marbles.service systemd/user/marbles.service launchd/com.foundry.marbles.plist etc/marbles.yaml
+//go:embed systemd/marbles.service systemd/marbles@.service systemd/since/*.conf systemd/user/marbles.service launchd/com.foundry.marbles.plist etc/marbles.yaml
 var files embed.FS
 
 // What the files say where Render puts a value.
@@ -37,12 +39,15 @@ const (
 // Values are what differs from place to place. All are absolute paths; "" is what the file says.
 type Values struct {
 	Binary string // of marbles
-	Config string // the settings file; only the system unit names one of its own
+	Config string // the settings file; only the system units name one of their own
 	Home   string // the user's home directory, which launchd cannot find out; the systemd units ignore it
+	// Systemd is the version of systemd that will read the unit. The files suit 252; for newer ones what they do
+	// better is put in, as the packages do by drop-ins (systemd/since). 0 is the file as it is.
+	Systemd int
 }
 
 // Names are the names that Render takes.
-func Names() []string { return []string{System, User, Launchd} }
+func Names() []string { return []string{System, Template, User, Launchd} }
 
 // Settings is a settings file in which every key is explained.
 func Settings() []byte { return read("etc/marbles.yaml") }
@@ -60,9 +65,13 @@ func Render(name string, v Values) ([]byte, error) {
 	}
 	switch name {
 	case System:
-		return unit("systemd/marbles.service", cmp.Or(v.Binary, unitBinary), cmp.Or(v.Config, unitConfig))
+		v.Config = cmp.Or(v.Config, unitConfig)
+		return unit("systemd/marbles.service", v, "")
+	case Template:
+		v.Config = cmp.Or(v.Config, unitConfig)
+		return unit("systemd/marbles@.service", v, " --source %f")
 	case User:
-		return unit("systemd/user/marbles.service", cmp.Or(v.Binary, unitBinary), v.Config)
+		return unit("systemd/user/marbles.service", v, "")
 	case Launchd:
 		return agent(read("launchd/com.foundry.marbles.plist"), v), nil
 	}
@@ -85,22 +94,43 @@ func check(p string) error {
 	return nil
 }
 
-// unit puts the command line into a unit's one ExecStart= line.
-func unit(file, binary, config string) ([]byte, error) {
+// unit puts the command line into a unit's one ExecStart= line, and what newer versions of systemd know before [Install].
+func unit(file string, v Values, rest string) ([]byte, error) {
+	binary := cmp.Or(v.Binary, unitBinary)
 	if strings.ContainsAny(binary, `"'\`) {
 		return nil, fmt.Errorf("cannot render %s: systemd runs no program with a quote or backslash in its path: %q", file, binary)
 	}
 	line := "ExecStart=" + unitPath(binary) + " run"
-	if config != "" {
-		line += " --config " + unitWord(config)
+	if v.Config != "" {
+		line += " --config " + unitWord(v.Config)
 	}
-	lines := bytes.Split(read(file), []byte("\n"))
-	for i, l := range lines {
-		if bytes.HasPrefix(l, []byte("ExecStart=")) {
-			lines[i] = []byte(line)
+	newer := since(v.Systemd)
+	var lines [][]byte
+	for l := range bytes.SplitSeq(read(file), []byte("\n")) {
+		switch {
+		case bytes.HasPrefix(l, []byte("ExecStart=")):
+			l = []byte(line + rest)
+		case bytes.Equal(l, []byte("[Install]")):
+			lines = append(lines, newer...)
 		}
+		lines = append(lines, l)
 	}
 	return bytes.Join(lines, []byte("\n")), nil
+}
+
+// since are the lines of the drop-ins that a version of systemd knows, as they would come after a unit's own.
+func since(version int) (lines [][]byte) {
+	entries, err := files.ReadDir("systemd/since")
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	for _, e := range entries { // sorted by version: three digits each
+		if n, err := strconv.Atoi(strings.TrimSuffix(e.Name(), ".conf")); err != nil || n > version {
+			continue
+		}
+		lines = append(lines, bytes.Split(read("systemd/since/"+e.Name()), []byte("\n"))...)
+	}
+	return lines
 }
 
 // unitWord writes a word of a command line (systemd.service(5), "Command lines"): % starts a specifier, $ a

@@ -40,9 +40,10 @@ func line(t *testing.T, unit, key string) string {
 
 func TestRenderZeroValuesIsTheFile(t *testing.T) {
 	names := map[string]string{
-		System:  "systemd/marbles.service",
-		User:    "systemd/user/marbles.service",
-		Launchd: "launchd/com.foundry.marbles.plist",
+		System:   "systemd/marbles.service",
+		Template: "systemd/marbles@.service",
+		User:     "systemd/user/marbles.service",
+		Launchd:  "launchd/com.foundry.marbles.plist",
 	}
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(names)), slices.Sorted(slices.Values(Names()))); diff != "" {
 		t.Fatalf("Names (-want +got):\n%s", diff)
@@ -83,7 +84,7 @@ func TestRenderRefuses(t *testing.T) {
 			t.Errorf("Render of a program that systemd refuses = %q, want an error", got)
 		}
 	}
-	if _, err := Render("upstart", Values{}); err == nil || !strings.Contains(err.Error(), "system, user, launchd") {
+	if _, err := Render("upstart", Values{}); err == nil || !strings.Contains(err.Error(), "system, template, user, launchd") {
 		t.Errorf(`Render("upstart") = %v, want an error with the names`, err)
 	}
 }
@@ -97,6 +98,7 @@ func TestUnitCommandLine(t *testing.T) {
 		{"user", User, Values{}, "/usr/bin/marbles run"},
 		{"user with settings", User, Values{Config: "/home/a/m.yaml"}, "/usr/bin/marbles run --config /home/a/m.yaml"},
 		{"system", System, Values{Binary: "/usr/local/bin/marbles"}, "/usr/local/bin/marbles run --config /etc/marbles/marbles.yaml"},
+		{"template", Template, Values{}, "/usr/bin/marbles run --config /etc/marbles/marbles.yaml --source %f"},
 		{"space", System, Values{Binary: "/opt/a b/marbles", Config: "/etc/c d"}, `"/opt/a b/marbles" run --config "/etc/c d"`},
 		{"specifier", System, Values{Binary: "/opt/%h", Config: "/etc/%i"}, `/opt/%%h run --config /etc/%%i`},
 		{"variable", System, Values{Binary: "/opt/$x", Config: "/etc/${HOME}"}, `/opt/$x run --config /etc/$${HOME}`},

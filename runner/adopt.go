@@ -29,6 +29,16 @@ var (
 //   - a crash between the claim and the file leaves an abandoned lock and the file as it was: the next one adopts it
 //   - a crash after the file leaves a suspended run of a dead owner: the same
 func (w *Worker) Adopt(ctx context.Context, ws *state.Workspace) error {
+	return w.adoptAll(ctx, ws, func(*state.RunFile) bool { return true })
+}
+
+// AdoptUnits is Adopt for the runs that wait for units alone. They have not stopped: call it before anything else is started, which
+// would take their turn among the runs of their workflow.
+func (w *Worker) AdoptUnits(ctx context.Context, ws *state.Workspace) error {
+	return w.adoptAll(ctx, ws, waitsForUnit)
+}
+
+func (w *Worker) adoptAll(ctx context.Context, ws *state.Workspace, which func(*state.RunFile) bool) error {
 	w.mu.Lock()
 	w.lookAfter(ws)
 	w.mu.Unlock()
@@ -37,20 +47,20 @@ func (w *Worker) Adopt(ctx context.Context, ws *state.Workspace) error {
 		return err
 	}
 	for _, d := range damaged {
-		w.o.Log.Warn("[state] skipped a run file", "error", d)
+		w.o.Log.Warn("[state] skipped a run file", "workspace", ws.ID(), "error", d)
 	}
 	slices.SortFunc(files, func(a, b *state.RunFile) int { return cmp.Compare(a.Run.ID, b.Run.ID) })
 	var wait sync.WaitGroup
 	turn := make(chan struct{}, defaultConcurrency)
 	for _, f := range files {
-		if f.Run.Status != state.Suspended || ctx.Err() != nil {
+		if f.Run.Status != state.Suspended || !which(f) || ctx.Err() != nil {
 			continue
 		}
 		turn <- struct{}{}
 		wait.Go(func() {
 			defer func() { <-turn }()
 			if err := w.adopt(ctx, ws, f); err != nil && !errors.Is(err, errNotParked) {
-				w.o.Log.Warn(fmt.Sprintf("[state] skipped runs/%s.json: %v", f.Run.ID, err), "run", f.Run.ID)
+				w.logOf(ws, f).Warn(fmt.Sprintf("[state] skipped runs/%s.json: %v", f.Run.ID, err))
 			}
 		})
 	}
@@ -73,7 +83,7 @@ func (w *Worker) adopt(ctx context.Context, ws *state.Workspace, f *state.RunFil
 	if err != nil {
 		return err
 	}
-	w.o.Log.Info(fmt.Sprintf("[run] %s recovered %s", f.Run.Step, f.Run.ID), "run", f.Run.ID)
+	w.logOf(ws, f).Info(fmt.Sprintf("[run] %s recovered %s", f.Run.Step, f.Run.ID))
 	if w.claims.Load() >= maxClaims {
 		w.release(claim, f.Run.ID)
 		claim = nil
@@ -106,6 +116,9 @@ func (w *Worker) definition(ws *state.Workspace, f *state.RunFile) (*Workflow, e
 		return nil, errNothingResumes
 	}
 	now := w.o.Workflow(ws, f.Run.Step)
+	if now == nil && f.Marbles != nil && f.Marbles.Literals != nil && waitsForUnit(f) {
+		now = &Workflow{Name: f.Run.Step} // it has not stopped at all, and goes on as one does whose definition is removed
+	}
 	if now == nil {
 		return nil, errNothingResumes
 	}
@@ -156,6 +169,10 @@ func (w *Worker) claimRun(ctx context.Context, ws *state.Workspace, id string) (
 // Continue adopts a parked run and goes on with it. One that another process has is a *state.HeldError, or an error that
 // names its pid. One that has nothing to do yet stays parked, and is parked in the result.
 func (w *Worker) Continue(ws *state.Workspace, run string, echo io.Writer) (*Run, error) {
+	return w.carryOn(ws, run, goingOn{echo: echo})
+}
+
+func (w *Worker) carryOn(ws *state.Workspace, run string, how goingOn) (*Run, error) {
 	f, err := ws.Run(run)
 	if err != nil {
 		return nil, err
@@ -173,7 +190,8 @@ func (w *Worker) Continue(ws *state.Workspace, run string, echo io.Writer) (*Run
 		w.release(claim, run)
 		return parkedRun(w, ws, f), nil
 	}
-	r, err := w.goOn(ws, f, wf, goingOn{claim: claim, echo: echo})
+	how.claim = claim
+	r, err := w.goOn(ws, f, wf, how)
 	if err != nil {
 		w.release(claim, run)
 		return fail(err)

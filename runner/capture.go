@@ -3,6 +3,7 @@ package runner
 import (
 	"bytes"
 	"errors"
+	"io"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -33,10 +34,14 @@ type capture struct {
 	step, stream string
 	f            *os.File
 	done         chan struct{}
-	mask         *mask      // nil where the run has no secrets
-	cap          *outputCap // how much of it the journal takes
-	tail         tail       // what it does not take, to its end
+	mask         *mask          // nil where the run has no secrets
+	cap          *outputCap     // how much of it the journal takes
+	also         io.WriteCloser // gets it too; nil for none
+	tail         tail           // what it does not take, to its end
+	kept         *kept          // of a stream that is kept elsewhere until the journal has it; nil for the others
 
+	withheld bool        // nothing of it may be shown
+	leaving  atomic.Bool // the stream goes on without us: nothing is put where it was cut
 	stopping atomic.Bool
 	dead     sync.Mutex // guards abandoned, and is held while the journal is written
 	aband    bool
@@ -51,6 +56,9 @@ func pipeReader(fd int) *os.File {
 // run reads until the stream ends, or until stop was called and what was in the pipe then has been read.
 func (c *capture) run(buf []byte) {
 	defer close(c.done)
+	if c.also != nil {
+		defer c.also.Close()
+	}
 	held := 0      // bytes at the start of buf that were not emitted
 	waits := false // a read deadline is set
 	grown := false // the pipe
@@ -93,6 +101,10 @@ func (c *capture) run(buf []byte) {
 
 // last emits the end of the stream, and what of its end the journal had no room for before.
 func (c *capture) last(data []byte) {
+	if c.leaving.Load() {
+		c.piece(data, len(data))
+		return
+	}
 	c.emit(data, false)
 	if c.mask != nil {
 		c.put(c.mask.end(), false)
@@ -154,6 +166,7 @@ func (c *capture) piece(buf []byte, held int) int {
 }
 
 func (c *capture) emit(data []byte, partial bool) {
+	c.kept.take(len(data))
 	if len(data) > 0 && c.mask != nil {
 		data = c.mask.next(data)
 		partial = partial || len(c.mask.held) > 0
@@ -163,29 +176,53 @@ func (c *capture) emit(data []byte, partial bool) {
 
 // put records what may be shown.
 func (c *capture) put(data []byte, partial bool) {
-	if len(data) == 0 {
+	if len(data) == 0 || c.withheld {
 		return
 	}
 	c.dead.Lock()
 	gone := c.aband
 	if !gone {
-		n := c.cap.take(len(data))
-		if n == len(data) {
-			c.journal.text(c.step, c.stream, data, partial)
-		} else {
-			if whole, _ := state.SplitUTF8(data[:n]); len(whole) > 0 {
-				n = len(whole)
-				c.journal.text(c.step, c.stream, whole, true)
-			} else {
-				n = 0
-			}
-			c.tail.add(data[n:])
-		}
+		c.record(data, partial)
 	}
 	c.dead.Unlock()
 	if !gone {
 		c.echo.write(data)
+		if c.also != nil {
+			_, _ = c.also.Write(data)
+		}
 	}
+}
+
+// record puts data into the journal, as far as that takes it, and the rest into the tail. dead is held.
+func (c *capture) record(data []byte, partial bool) {
+	n := c.cap.take(len(data))
+	switch {
+	case n == len(data) && len(c.tail.data) == 0:
+		to := c.kept.offset(c.held())
+		if c.journal.textTo(c.step, c.stream, data, partial, to) {
+			c.kept.done(to)
+		}
+		return
+	case c.kept != nil && c.mask != nil:
+		n = 0 // how much of what was read this is a part of cannot be told once it is masked
+	default:
+		if whole, _ := state.SplitUTF8(data[:n]); len(whole) > 0 {
+			n = len(whole)
+			c.journal.textTo(c.step, c.stream, whole, true, c.kept.offset(len(data)-n))
+		} else {
+			n = 0
+		}
+	}
+	c.tail.add(data[n:])
+	c.kept.tailed(len(data)-n, c.held())
+}
+
+// held is how much of what was read is still to come.
+func (c *capture) held() int {
+	if c.mask == nil {
+		return 0
+	}
+	return len(c.mask.held)
 }
 
 // stop lets the capture read what is in the pipe now and end, although someone still has the pipe open.

@@ -60,6 +60,9 @@ func newCgroups(mode string) *cgroups {
 			own, g.base = dir, dir
 			break
 		}
+		if unit := filepath.Ext(dir); unit == ".service" || unit == ".scope" {
+			break // above our own unit: what is delegated there is somebody else's, a user's manager most of all
+		}
 		if _, err := os.Stat(filepath.Join(dir, "cgroup.procs")); err != nil {
 			break // above the hierarchy
 		}

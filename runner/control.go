@@ -115,7 +115,7 @@ func (w *Worker) lookAt(s *watched, now time.Time) {
 		defer mu.Unlock()
 		if err != nil {
 			if s.told[q.Run] != err.Error() {
-				w.o.Log.Warn("request cannot be acted on yet", "run", q.Run, "action", q.Action, "error", err)
+				w.o.Log.Warn("request cannot be acted on yet", "run", q.Run, "workspace", s.ws.ID(), "action", q.Action, "error", err)
 			}
 			told[q.Run] = err.Error()
 		}
@@ -156,7 +156,7 @@ func (w *Worker) act(ws *state.Workspace, q state.Request) (done bool, err error
 		}
 		if q.Action == state.ActionStart {
 			w.mu.Lock()
-			w.handed[runRef{ws.Dir(), q.Run}] = struct{}{}
+			w.handed[runRef{ws.Dir(), q.Run}] = false
 			w.mu.Unlock()
 		}
 		return w.o.Asked(ws, q), nil
@@ -175,9 +175,13 @@ func (w *Worker) act(ws *state.Workspace, q state.Request) (done bool, err error
 	}
 	if f.Run.Status != state.Suspended {
 		if mine {
-			return false, nil // it is being written down
+			return w.actHanded(ctx, ws, f, q)
 		}
-		return true, w.actDead(ctx, ws, f, q)
+		if err := w.actDead(ctx, ws, f, q); err != nil {
+			return true, err
+		}
+		now, err := ws.Run(q.Run)
+		return err == nil && now.Run.Status != state.Suspended, err // its units live on: then it is acted on as a parked one
 	}
 	if !w.keeps(runRef{ws.Dir(), q.Run}) {
 		if !w.o.Parks {
@@ -188,8 +192,50 @@ func (w *Worker) act(ws *state.Workspace, q state.Request) (done bool, err error
 				return errors.Is(err, errNothingResumes), err
 			}
 		}
+		if r := w.atWork(ws, q.Run); r != nil { // it could go on at once
+			return w.actLive(r, q), nil
+		}
 	}
 	return true, w.actParked(ctx, ws, q)
+}
+
+// actHanded acts on a run of ours that is not at work: one that another process wrote down for us to start, whose request to start it
+// was replaced by this one or is being acted on. Any other is being written down.
+func (w *Worker) actHanded(ctx context.Context, ws *state.Workspace, f *state.RunFile, q state.Request) (done bool, err error) {
+	ref := runRef{ws.Dir(), q.Run}
+	w.mu.Lock()
+	starting, known := w.handed[ref]
+	switch {
+	case f.Run.Status != state.Queued || starting:
+		w.mu.Unlock()
+		return false, nil
+	case q.Action == state.ActionCancel:
+		delete(w.handed, ref) // from now on it is not started
+	case !known:
+		w.handed[ref] = false
+	}
+	w.mu.Unlock()
+	if q.Action != state.ActionCancel {
+		if !known && w.o.Asked != nil {
+			w.o.Asked(ws, state.Request{Run: q.Run, Action: state.ActionStart})
+		}
+		return false, nil // once it is at work
+	}
+	edit, err := ws.LockEdit(ctx, q.Run)
+	if err != nil {
+		return false, err
+	}
+	defer edit.Release()
+	if f, err = ws.Run(q.Run); err != nil || f.Run.Status != state.Queued || w.atWork(ws, q.Run) != nil {
+		return false, err
+	}
+	f.Run.Status, f.Run.Error = state.Cancelled, &cancelled(q.Reason).err
+	stampEnd(&f.Run, time.Now())
+	if err := ws.WriteRun(f); err != nil {
+		return false, err
+	}
+	w.settled(ws, f)
+	return true, nil
 }
 
 func (w *Worker) isDraining() bool {
@@ -208,6 +254,17 @@ func (w *Worker) actLive(r *Run, q state.Request) (done bool) {
 	}
 	switch q.Action {
 	case state.ActionCancel:
+		if r.isolates() {
+			// Its units outlive this process: a successor has to know of the cancel. The request stays until the run has settled.
+			w.mu.Lock()
+			again := r.asked.At.Equal(q.At.Time)
+			r.asked = q
+			w.mu.Unlock()
+			if !again {
+				r.Cancel(q.Reason)
+			}
+			return false
+		}
 		r.Cancel(q.Reason)
 	case state.ActionPause:
 		r.pause(q.Reason, q.By)
@@ -354,6 +411,7 @@ type goingOn struct {
 	claim  *state.Lock
 	echo   io.Writer
 	cancel *stopped // it goes on only to its final steps
+	locked bool     // the caller has the key's lock, and brings its history up to date
 }
 
 // goOn sets a parked run of ours going again.
@@ -368,8 +426,12 @@ func (w *Worker) goOn(ws *state.Workspace, f *state.RunFile, wf *Workflow, how g
 		Key: ext.TriggerID, Slot: ext.Slot.Time, Echo: how.echo, Parent: parentOf(f), RestartOf: ext.RestartOf, RetryOf: ext.RetryOf,
 	}
 	r := w.newRun(l, input)
-	r.file, r.written, r.claimed, r.resumed, r.late = f, true, true, true, true
+	r.file, r.written, r.claimed, r.resumed, r.late = f, true, true, true, !how.locked
 	r.claim = how.claim
+	if m := f.Marbles; m != nil && !m.LeftAt.IsZero() {
+		r.spent(w.alone(f))
+		m.LeftAt = state.Stamp{}
+	}
 	if how.cancel != nil {
 		r.cancel(how.cancel)
 	}
@@ -453,7 +515,7 @@ func (w *Worker) childSettled(ws *state.Workspace, f *state.RunFile) {
 		return nil
 	})
 	if err != nil && !errors.Is(err, errNotParked) && !errors.Is(err, fs.ErrNotExist) {
-		w.o.Log.Error("run that waits for another one cannot be told of its end", "run", parent, "child", f.Run.ID, "error", err)
+		w.o.Log.Error("run that waits for another one cannot be told of its end", "run", parent, "workspace", ws.ID(), "child", f.Run.ID, "error", err)
 	}
 }
 
@@ -473,7 +535,7 @@ func (w *Worker) orphanChildren(ws *state.Workspace, f *state.RunFile) {
 		}
 		err := ws.Ask(state.Request{Run: child, Action: state.ActionCancel, Reason: fmt.Sprintf("run %s, which started it, is %s", f.Run.ID, f.Run.Status)})
 		if err != nil {
-			w.o.Log.Error("run whose parent has ended cannot be cancelled", "run", child, "error", err)
+			w.o.Log.Error("run whose parent has ended cannot be cancelled", "run", child, "workspace", ws.ID(), "error", err)
 		}
 	}
 }
@@ -508,7 +570,7 @@ func (w *Worker) ActOn(ctx context.Context, ws *state.Workspace, q state.Request
 	return r, nil
 }
 
-func (w *Worker) actHere(ctx context.Context, ws *state.Workspace, f *state.RunFile, q state.Request) (*Run, error) {
+func (w *Worker) actHere(ctx context.Context, ws *state.Workspace, f *state.RunFile, q state.Request) (_ *Run, err error) {
 	if f.Run.Status.Settled() {
 		return nil, nil
 	}
@@ -516,7 +578,12 @@ func (w *Worker) actHere(ctx context.Context, ws *state.Workspace, f *state.RunF
 		if f.Owner().Alive() {
 			return nil, fmt.Errorf("run is %s in pid %d", f.Run.Status, f.PID)
 		}
-		return nil, w.actDead(ctx, ws, f, q)
+		if err := w.actDead(ctx, ws, f, q); err != nil {
+			return nil, err
+		}
+		if f, err = ws.Run(q.Run); err != nil || f.Run.Status != state.Suspended { // else its units live on
+			return nil, err
+		}
 	}
 	_, claim, err := w.claimRun(ctx, ws, q.Run)
 	if err != nil {

@@ -73,6 +73,9 @@ func crash(dir string) {
 		how, point, _ := strings.Cut(rest, ":")
 		takeover(dir, how, point)
 	}
+	if point, ok := strings.CutPrefix(os.Getenv(crashPoint), "unit:"); ok {
+		unitCrash(dir, point)
+	}
 	if point, ok := strings.CutPrefix(os.Getenv(crashPoint), "park:"); ok {
 		parkCrash(dir, point)
 	}
@@ -386,12 +389,12 @@ func TestRecoverCases(t *testing.T) {
 		{"running by a live owner", state.Running, func(f *state.RunFile) { f.StartTicks = self.StartTicks },
 			func(t *testing.T, ws *state.Workspace, f *state.RunFile) { open(t, ws, f) }, false, state.Running},
 		{"running, spawn", state.Running, none, func(t *testing.T, ws *state.Workspace, f *state.RunFile) {
-			if err := open(t, ws, f).Spawning(time.Now(), "job"); err != nil {
+			if err := open(t, ws, f).Spawning(time.Now(), "job", nil); err != nil {
 				t.Fatal(err)
 			}
 		}, false, state.Failed},
 		{"running, spawn in an earlier attempt", state.Running, none, func(t *testing.T, ws *state.Workspace, f *state.RunFile) {
-			if err := open(t, ws, f).Spawning(time.Now(), "job"); err != nil {
+			if err := open(t, ws, f).Spawning(time.Now(), "job", nil); err != nil {
 				t.Fatal(err)
 			}
 			open(t, ws, f)

@@ -69,6 +69,7 @@ func (s *step) together(ctx context.Context, events []event, all, first int) eve
 	for _, ev := range events {
 		out.recs = append(out.recs, ev.recs...)
 		out.waits = append(out.waits, ev.waits...)
+		out.closes = append(out.closes, ev.closes...)
 		out.parked = out.parked || ev.parked
 		dropped = dropped || ev.dropped
 		if n := len(ev.recs); n > 0 && ev.recs[n-1].Result != nil {
@@ -79,12 +80,14 @@ func (s *step) together(ctx context.Context, events []event, all, first int) eve
 	}
 	switch {
 	case first >= 0:
+		s.dropNew(out.waits)
 		why := *events[first].why
 		if !why.whole {
 			why.err.Message = fmt.Sprintf("item %d %s", first, why.err.Message)
 		}
 		out.why, out.parked, out.waits = &why, false, nil
 	case dropped, len(events) < all && context.Cause(ctx) == error(errPaused):
+		s.dropNew(out.waits)
 		out.dropped = true
 		return out
 	case out.parked:
@@ -97,6 +100,15 @@ func (s *step) together(ctx context.Context, events []event, all, first int) eve
 	s.finish(out.why)
 	out.recs = append(out.recs, s.rec)
 	return out
+}
+
+// dropNew ends the units that items were about to wait for.
+func (s *step) dropNew(waits []state.Suspension) {
+	for i := range waits {
+		if u := waits[i].Unit(); u != nil {
+			s.r.dropUnit(*u)
+		}
+	}
 }
 
 func raw(values []jsontext.Value) [][]byte {

@@ -16,8 +16,9 @@ import (
 // defaultPath is a step's PATH where the service has none.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// inherited are the variables of the service's own environment that a step gets (design §10), besides LC_*.
-var inherited = []string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR"}
+// inherited are the variables of the service's own environment that a step gets (design §10), besides LC_*. The last two
+// are where systemd lets the unit's processes write, besides the state, which is not for steps.
+var inherited = []string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "LOGS_DIRECTORY", "CACHE_DIRECTORY"}
 
 // maxDepth bounds the nesting of inputs and results. A run's record holds them some levels down, and what reads JSON
 // commonly ends at 10,000 levels or well before.

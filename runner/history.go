@@ -22,7 +22,7 @@ func (t *Ticking) readRecord() (*state.KeyRecord, error) {
 	rec, err := t.Workspace.Key(t.Key)
 	if damaged := (*state.DamagedError)(nil); errors.As(err, &damaged) {
 		to, aerr := damaged.SetAside()
-		t.w.o.Log.Warn("history is damaged, starting a new one", "key", t.Key, "error", err, "set_aside", to, "set_aside_error", aerr)
+		t.log().Warn("history is damaged, starting a new one", "error", err, "set_aside", to, "set_aside_error", aerr)
 		return nil, aerr
 	}
 	if err != nil {
@@ -139,7 +139,7 @@ func (w *Worker) lateHistory(ws *state.Workspace, f *state.RunFile) {
 	}
 	w.polls.Go(func() {
 		if err := w.takeHistory(ws, key, f); err != nil {
-			w.o.Log.Error("history cannot be written", "key", key, "run", f.Run.ID, "error", err)
+			w.logOf(ws, f).Error("history cannot be written", "error", err)
 			return
 		}
 		if w.o.Late != nil {

@@ -38,9 +38,18 @@ func (j *journal) warn(err error) {
 }
 
 func (j *journal) text(step, stream string, data []byte, partial bool) {
-	if to := j.open(); to != nil {
-		j.warn(to.Text(time.Now(), step, stream, data, partial))
+	j.textTo(step, stream, data, partial, 0)
+}
+
+// textTo is text with the offset that a stream which is kept elsewhere has got to; 0 for the others.
+func (j *journal) textTo(step, stream string, data []byte, partial bool, offset int64) (written bool) {
+	to := j.open()
+	if to == nil {
+		return false
 	}
+	err := to.TextTo(time.Now(), step, stream, data, partial, offset)
+	j.warn(err)
+	return err == nil
 }
 
 // line writes a line of a step's life.
@@ -50,13 +59,13 @@ func (j *journal) line(step, what string) {
 
 // spawning records that a process is about to be started. Where that fails, the journal would prove that nothing was
 // started, so it is removed; where that fails too, nothing must be started.
-func (j *journal) spawning(step string) error {
+func (j *journal) spawning(step string, unit *state.UnitRef) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.j == nil {
 		return nil
 	}
-	err := j.j.Spawning(time.Now(), step)
+	err := j.j.Spawning(time.Now(), step, unit)
 	if err == nil {
 		j.proven = true
 		return nil
@@ -70,6 +79,14 @@ func (j *journal) spawning(step string) error {
 	}
 	j.j = nil
 	return nil
+}
+
+// takingOver records that the unit of a step is this process's to follow from now on. What cannot be recorded is known from the run
+// file all the same.
+func (j *journal) takingOver(step string, unit *state.UnitRef) {
+	if to := j.open(); to != nil {
+		j.warn(to.Spawning(time.Now(), step, unit))
+	}
 }
 
 func (j *journal) spawned(step string, p state.Process, cgroup string) {

@@ -133,7 +133,7 @@ func (r *Run) awaitAgain() (ok bool, err error) {
 
 // staysParked puts a run that cannot go on back among the parked ones.
 func (r *Run) staysParked(err error) {
-	r.w.o.Log.Error("parked run cannot go on", "run", r.id, "error", err)
+	r.log().Error("parked run cannot go on", "error", err)
 	r.result.Status, r.result.Finished = state.Suspended, time.Now()
 	f, rerr := r.ws.Run(r.id)
 	if rerr != nil || f.Run.Status != state.Suspended {
@@ -241,7 +241,7 @@ func (r *Run) started(at time.Time) (err error) {
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			r.w.o.Log.Error("panic at the start of a run", "run", r.id, "panic", p, "stack", string(debug.Stack()))
+			r.log().Error("panic at the start of a run", "panic", p, "stack", string(debug.Stack()))
 			err = fmt.Errorf("panic: %v", p)
 		}
 	}()
@@ -312,6 +312,7 @@ func (r *Run) settle(why *stopped) {
 		r.journal.warn(err)
 		r.journal.j = j
 	}
+	r.dropUnits()
 	r.journal.end(now, run.Status, run.Output, run.Error)
 	turn := r.w.afterStarts()
 	r.journal.sync()
@@ -328,6 +329,14 @@ func (r *Run) settle(why *stopped) {
 	if r.late && r.launch.Key != "" {
 		r.w.lateHistory(r.ws, r.file)
 	}
+	r.w.mu.Lock()
+	asked := r.asked
+	r.w.mu.Unlock()
+	if asked.Run != "" { // else a retry of the run would be cancelled by it
+		if err := r.ws.Done(asked); err != nil {
+			r.log().Warn("request cannot be removed", "error", err)
+		}
+	}
 	r.w.settled(r.ws, r.file)
 }
 
@@ -335,7 +344,7 @@ func (r *Run) settle(why *stopped) {
 // patience. It gives up when the worker drains, or the run is cancelled from now on: a cancel that came before is what may
 // have ended the run. A later marbles then settles it from the journal.
 func (r *Run) save(err error) (saved bool) {
-	r.w.o.Log.Error("run has ended and cannot be saved, trying until it can be", "run", r.id, "status", r.file.Run.Status, "error", err)
+	r.log().Error("run has ended and cannot be saved, trying until it can be", "status", r.file.Run.Status, "error", err)
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	select {
@@ -353,11 +362,11 @@ func (r *Run) save(err error) (saved bool) {
 			giveUp = true
 		}
 		if err = r.write(); err == nil {
-			r.w.o.Log.Info("run is saved", "run", r.id)
+			r.log().Info("run is saved")
 			return true
 		}
 		if giveUp {
-			r.w.o.Log.Error("run is not saved", "run", r.id, "status", r.file.Run.Status, "error", err)
+			r.log().Error("run is not saved", "status", r.file.Run.Status, "error", err)
 			return false
 		}
 	}

@@ -52,6 +52,7 @@ type stepLiteral struct {
 	Limits    *limitsLiteral `json:"limits,omitempty"`
 	Worktree  *worktreeLit   `json:"worktree,omitempty"`
 	Artifacts []artifactLit  `json:"artifacts,omitempty"`
+	Isolate   *isolateLit    `json:"isolate,omitzero"`
 }
 
 type (
@@ -91,6 +92,9 @@ type (
 	worktreeLit struct {
 		Base   string `json:"base,omitempty"`
 		Branch string `json:"branch,omitempty"`
+	}
+	isolateLit struct {
+		Directives []Directive `json:"directives,omitempty"`
 	}
 	artifactLit struct {
 		Name string `json:"name"`
@@ -158,6 +162,9 @@ func literalOf(s *Step, order int) stepLiteral {
 	for _, a := range s.Artifacts {
 		l.Artifacts = append(l.Artifacts, artifactLit(a))
 	}
+	if i := s.Isolate; i != nil {
+		l.Isolate = &isolateLit{i.Directives}
+	}
 	return l
 }
 
@@ -175,7 +182,7 @@ func (r *Run) putLiterals() {
 	}
 	all, err := literals(r.launch.Workflow)
 	if err != nil {
-		r.w.o.Log.Error("definition of a run cannot be written down", "run", r.id, "error", err)
+		r.log().Error("definition of a run cannot be written down", "error", err)
 		return
 	}
 	r.marbles().Literals = all
@@ -305,6 +312,9 @@ func (l *stepLiteral) step(name string, now *Workflow, compile func(string) (Pro
 	}
 	for _, a := range l.Artifacts {
 		s.Artifacts = append(s.Artifacts, Artifact(a))
+	}
+	if i := l.Isolate; i != nil {
+		s.Isolate = &Isolate{i.Directives}
 	}
 	return s, err
 }

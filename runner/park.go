@@ -3,6 +3,7 @@ package runner
 import (
 	"container/heap"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -167,14 +168,33 @@ func noteWaits(f *state.RunFile) {
 	}
 }
 
+// noteLeft writes down since when units have been at work without a process of ours; see [state.RunMarbles].
+func noteLeft(f *state.RunFile, since time.Time) {
+	for _, s := range f.Open() {
+		if s.Kind == state.SuspendUnit {
+			f.Marbles.LeftAt = state.Stamp{Time: since}
+		}
+	}
+}
+
+// waitsForUnit reports whether a run waits for a unit.
+func waitsForUnit(f *state.RunFile) bool {
+	return slices.ContainsFunc(f.Open(), func(s *state.Suspension) bool { return s.Kind == state.SuspendUnit })
+}
+
 // canGoOn reports whether a parked run has something to do.
 func canGoOn(f *state.RunFile) bool {
 	pending := map[string]bool{}
+	unit := false
 	for _, s := range f.Open() {
 		if s.Kind == state.SuspendPause {
 			return false
 		}
 		pending[s.ID] = true
+		unit = unit || s.Kind == state.SuspendUnit
+	}
+	if unit { // it has not stopped at all: somebody has to look after it
+		return true
 	}
 	if f.Marbles == nil || len(f.Marbles.Waits) == 0 {
 		return len(pending) == 0
@@ -208,6 +228,7 @@ func (r *Run) park() {
 	}
 	f.Run.Status = state.Suspended
 	noteWaits(f)
+	noteLeft(f, time.Now())
 	r.journal.sync()
 	r.w.at("parking")
 	if err := r.write(); err != nil && !r.save(err) {
@@ -217,11 +238,15 @@ func (r *Run) park() {
 	}
 	r.w.at("parked")
 	r.result.Status, r.result.File, r.result.Finished = state.Suspended, f, time.Now()
+	come := canGoOn(f) && !waitsForUnit(f) // what it waits for has come while it was at work, when nobody could go on with it
 	if r.w.o.Parks {
 		r.w.keep(r.ws, f, r.claim)
 		r.claim = nil
+	}
+	if !come && r.w.o.Parks {
+		// whoever ends what it waits for says so
 	} else if err := r.ws.Ask(state.Request{Run: r.id, Action: state.ActionLook}); err != nil {
-		r.w.o.Log.Warn("service cannot be told of a parked run", "run", r.id, "error", err)
+		r.log().Warn("service cannot be told of a parked run", "error", err)
 	}
 	if r.w.o.Parked != nil {
 		r.w.o.Parked(r.ws, f)

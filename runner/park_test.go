@@ -124,3 +124,37 @@ func TestTickParks(t *testing.T) {
 		t.Errorf("ledger %v", outcomes)
 	}
 }
+
+// A child that settles while its parent is at work with another step ends the parent's wait, although that parks only then.
+func TestChildSettlesBeforeItsParentParks(t *testing.T) {
+	ws, dir := newWorkspace(t), t.TempDir()
+	child := &Workflow{Name: "child", Steps: []Step{{Name: "ask", Ask: &Ask{Mode: state.ModeQuestion, Title: "Go?"}}}}
+	parent := &Workflow{Name: "parent", Steps: []Step{
+		{Name: "child", Start: &Start{Workflow: "child"}},
+		{Name: "wait", Needs: []string{}, Wait: &Wait{For: time.Millisecond}},
+		{Name: "work", Command: Command{Shell: "touch " + dir + "/begun; until test -e " + dir + "/go; do sleep 0.01; done"}},
+	}}
+	w, _ := keeper(t, nil, func(o *Options) {
+		o.Workflow = func(_ *state.Workspace, name string) *Workflow {
+			return map[string]*Workflow{"child": child, "parent": parent}[name]
+		}
+	})
+	r := start(t, w, Launch{Workspace: ws, Workflow: parent, Trigger: "manual"})
+	r.Wait()
+	eventually(t, "its other step", exists(dir, "begun"))
+	list, err := ws.Runs(state.RunQuery{})
+	must(t, err)
+	for _, run := range list.Runs {
+		if run.Name == "child" {
+			_, err := ws.AnswerRun(t.Context(), run.ID, "", state.Answer{Answer: "yes"})
+			must(t, err)
+			becomes(t, ws, run.ID, state.Complete)
+		}
+	}
+	eventually(t, "the end of the wait", func() bool {
+		f := runFile(t, ws, r.ID())
+		return len(f.Open()) == 0 && f.Run.Status == state.Running
+	})
+	must(t, os.WriteFile(filepath.Join(dir, "go"), nil, 0o600))
+	becomes(t, ws, r.ID(), state.Complete)
+}

@@ -382,7 +382,7 @@ func TestRestartOnce(t *testing.T) {
 	f := deadFile(t, ws, state.Running, func(f *state.RunFile) { f.Run.Step, f.Run.Extensions.Kind = "job", kindWorkflow })
 	j, err := ws.OpenJournal(f.Run.ID, "job", time.Now())
 	must(t, err)
-	must(t, j.Spawning(time.Now(), "job"))
+	must(t, j.Spawning(time.Now(), "job", nil))
 	must(t, j.Close())
 	wf := shell("job", "true")
 	wf.OnInterrupt = InterruptRestart

@@ -39,7 +39,11 @@ func (s *step) suspend(kind, reason string, request any) state.Suspension {
 		Request: text, Resolution: jsontext.Value("null"), Status: state.Pending, StepPath: s.path(),
 		Timestamps: state.SuspensionTimes{CreatedAt: state.Millis(now.UnixMilli())},
 	}
-	s.r.journal.line(s.label(), "waits for "+w.Text())
+	if kind == state.SuspendUnit {
+		s.r.journal.line(s.label(), "goes on in "+w.Text()+" while the service is away")
+	} else {
+		s.r.journal.line(s.label(), "waits for "+w.Text())
+	}
 	return w
 }
 

@@ -24,11 +24,13 @@ func interrupted(pid int) state.RunError {
 //
 // For each run file that is not settled, whose owner is gone:
 //
-//   - suspended: it waits for an answer, with no process behind it; left alone, see Adopt.
+//   - suspended: it waits for an answer, with no process behind it; left alone, see Adopt. One that waits for units none of
+//     which is there any more: interrupted.
 //   - queued: the owner died before step 4 of the package comment; it never began.
 //   - running, and the journal has an end: the owner died within step 5; settled as the journal says.
 //   - running, written in this boot, and the journal has no spawn record since it last started: the owner died before it started a process;
 //     it never began. After a reboot that would prove nothing: the journal is not synced before its end.
+//   - running, with nothing at work but units of the init system that are still there: parked, waiting for them; see outlive.
 //   - running otherwise: interrupted.
 //
 // What belongs to one run costs only that run: the error joins what could not be settled.
@@ -39,7 +41,7 @@ func (w *Worker) Recover(ctx context.Context, ws *state.Workspace) (neverBegan [
 		return nil, err
 	}
 	for _, d := range damaged {
-		w.o.Log.Warn("run file cannot be read", "error", d)
+		w.o.Log.Warn("run file cannot be read", "workspace", ws.ID(), "error", d)
 	}
 	byKey := map[string][]*state.RunFile{} // of one key one after the other: they need its lock
 	for _, f := range files {
@@ -73,7 +75,7 @@ func (w *Worker) Recover(ctx context.Context, ws *state.Workspace) (neverBegan [
 		})
 	}
 	wait.Wait()
-	errs = append(errs, w.recoverLocks(ctx, ws), w.sweepWorktrees(ws))
+	errs = append(errs, w.recoverLocks(ctx, ws), w.sweepWorktrees(ws), w.sweepUnits(ws))
 	slices.SortFunc(neverBegan, func(a, b *state.RunFile) int { return strings.Compare(a.Run.ID, b.Run.ID) })
 	return neverBegan, errors.Join(errs...)
 }
@@ -83,7 +85,11 @@ func (w *Worker) recoverRun(ctx context.Context, ws *state.Workspace, f *state.R
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if !orphaned(f) {
+	lost, err := w.bereft(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	if !orphaned(f) && !lost {
 		return nil, nil
 	}
 	key, locked := f.Run.Extensions.TriggerID, false
@@ -100,16 +106,28 @@ func (w *Worker) recoverRun(ctx context.Context, ws *state.Workspace, f *state.R
 				// Whoever ticks the key settles it first. But the lock can be one that nobody may take for a while: an
 				// empty one of another program, or one that was being broken at a kill. No process of a dead owner runs
 				// on for as long.
+				if on, err := w.outlive(ctx, ws, f); on || err != nil {
+					return nil, err
+				}
 				return nil, w.endProcesses(ctx, ws, f)
 			}
 		}
 	}
 	f, err = ws.Run(f.Run.ID) // again: someone else may have settled it
-	if err != nil || !orphaned(f) {
+	if err == nil && lost {
+		lost, err = w.bereft(ctx, f)
+	}
+	if err != nil || !orphaned(f) && !lost {
 		return nil, err
 	}
 	if ok, err := w.neverBegan(ws, f); ok || err != nil {
+		if q, qerr := ws.RequestOf(f.Run.ID); ok && qerr == nil && q != nil && q.Action == state.ActionCancel {
+			return nil, errors.Join(w.Abandon(ws, f, cancelled(q.Reason).err.Message), ws.Done(*q))
+		}
 		return f, err
+	}
+	if on, err := w.outlive(ctx, ws, f); on || err != nil {
+		return nil, err
 	}
 	if err := w.settleDead(ctx, ws, f); err != nil || !locked || launched(f) {
 		return nil, err
@@ -169,22 +187,33 @@ type trace struct {
 	cgroups        []string
 	steps          []state.StepRecord // that have ended
 	end            *state.Entry       // after the last start
+	start          time.Time          // the last of the owner
+	open           openSteps          // since then
+	units          []state.UnitRef    // all
 }
 
 // readTrace reads it. owner is the process that the run's file names: the start of another one, which came to settle the
 // run and died in that, is no new beginning.
 func readTrace(ws *state.Workspace, run string, owner state.Process) (tr trace, err error) {
+	tr.open = openSteps{}
 	err = ws.ReadJournal(run, func(e state.Entry) error {
 		switch e.Kind {
 		case "start":
 			if tr.began, tr.end = true, nil; e.Process == owner {
 				tr.since, tr.steps = false, nil // what came before it is in the run file
+				tr.start = e.At
+				clear(tr.open)
 			}
 		case "spawn":
 			tr.spawned, tr.since, tr.step, tr.at = true, true, e.Step, e.At
+			tr.open[e.Step] = openStep{unit: e.Unit}
+			if e.Unit != nil {
+				tr.units = append(tr.units, *e.Unit)
+			}
 		case "step":
 			if e.Record != nil {
 				tr.steps = append(tr.steps, *e.Record)
+				tr.open.ended(e.Record)
 			}
 		case "process":
 			tr.spawned, tr.since = true, true
@@ -221,12 +250,20 @@ func (w *Worker) neverBegan(ws *state.Workspace, f *state.RunFile) (bool, error)
 	return err == nil && tr.began && !spawned && len(tr.steps) == 0 && tr.end == nil, err
 }
 
-// handedOver reports whether another process wrote a run down for this one to start.
-func (w *Worker) handedOver(ws *state.Workspace, f *state.RunFile) bool {
+// takeHanded takes a run that another process wrote down for this one to start, and reports whether it may be: it is being started then.
+func (w *Worker) takeHanded(ws *state.Workspace, f *state.RunFile) bool {
+	if f.Run.Status != state.Queued || f.Owner() != w.self || w.atWork(ws, f.Run.ID) != nil {
+		return false
+	}
+	ref := runRef{ws.Dir(), f.Run.ID}
 	w.mu.Lock()
-	_, handed := w.handed[runRef{ws.Dir(), f.Run.ID}]
-	w.mu.Unlock()
-	return handed && f.Run.Status == state.Queued && f.Owner() == w.self && w.atWork(ws, f.Run.ID) == nil
+	defer w.mu.Unlock()
+	starting, known := w.handed[ref]
+	if !known || starting {
+		return false
+	}
+	w.handed[ref] = true
+	return true
 }
 
 // endProcesses ends what a run whose owner is gone has left.
@@ -242,12 +279,15 @@ func (w *Worker) endProcesses(ctx context.Context, ws *state.Workspace, f *state
 func (w *Worker) settleDead(ctx context.Context, ws *state.Workspace, f *state.RunFile) error {
 	tr, err := readTrace(ws, f.Run.ID, f.Owner())
 	if err != nil {
-		w.o.Log.Warn("journal cannot be read", "run", f.Run.ID, "error", err)
+		w.logOf(ws, f).Warn("journal cannot be read", "error", err)
 	}
 	if f.BootID == "" || f.BootID == w.self.BootID {
 		if err := w.endRun(ctx, f.Run.ID, tr); err != nil {
 			return err
 		}
+	}
+	if err := w.endUnits(ctx, ws, f, tr); err != nil {
+		return err
 	}
 	mergeSteps(f, tr.steps)
 	run, now := &f.Run, time.Now()
@@ -255,6 +295,9 @@ func (w *Worker) settleDead(ctx context.Context, ws *state.Workspace, f *state.R
 		run.Status, run.Output, run.Error, now = tr.end.Status, tr.end.Result, tr.end.Error, tr.end.At
 	} else {
 		why := interrupted(f.PID)
+		if run.Status == state.Suspended { // bereft
+			why.Message = "its unit is gone: it was stopped, or the machine was restarted"
+		}
 		run.Status, run.Error = state.Failed, &why
 		if err := w.restart(ws, f); err != nil {
 			return err
@@ -273,9 +316,23 @@ func (w *Worker) settleDead(ctx context.Context, ws *state.Workspace, f *state.R
 		return err
 	}
 	w.at("interrupted")
+	w.cancelChildren(ws, f, tr.open)
 	w.settled(ws, f)
-	w.o.Log.Warn("run of a dead process settled", "run", run.ID, "pid", f.PID, "status", run.Status)
+	w.logOf(ws, f).Warn("run of a dead process settled", "pid", f.PID, "status", run.Status)
 	return nil
+}
+
+// cancelChildren cancels the runs that the steps of an interrupted run had started, and that may live on.
+func (w *Worker) cancelChildren(ws *state.Workspace, f *state.RunFile, open openSteps) {
+	for _, s := range open {
+		if s.child == nil {
+			continue
+		}
+		err := ws.Ask(state.Request{Run: s.child.Child, Action: state.ActionCancel, Reason: fmt.Sprintf("run %s, which started it, was interrupted", f.Run.ID)})
+		if err != nil {
+			w.logOf(ws, f).Error("run whose parent was interrupted cannot be cancelled", "child", s.child.Child, "error", err)
+		}
+	}
 }
 
 // mergeSteps puts the steps that a journal knows to have ended into the file, so that a retry does none of them again.
@@ -319,7 +376,7 @@ func stampEnd(run *state.Run, now time.Time) {
 // endJournal appends to the journal of a dead owner how the run ended.
 func (w *Worker) endJournal(ws *state.Workspace, f *state.RunFile, step string) {
 	now := time.Now()
-	j := &journal{log: w.o.Log.With("run", f.Run.ID)}
+	j := &journal{log: w.logOf(ws, f)}
 	s, err := ws.OpenJournal(f.Run.ID, f.Run.Step, now)
 	j.warn(err)
 	j.j = s
@@ -333,7 +390,7 @@ func (w *Worker) endJournal(ws *state.Workspace, f *state.RunFile, step string) 
 // settleKey settles what a dead owner left under a key whose lock is held, and returns the key's record as it is then.
 //
 //   - Its run has settled, and the record does not know: the owner died between the two writes of step 5.
-//   - Its run began: interrupted.
+//   - Its run began: interrupted, unless units of it live on.
 //   - Its run is on no record: the owner died within 3. The slot is free again, in the record that is returned.
 //   - Its run never began: the owner died between 3 and 4. The slot is free again, in the record that is returned. The
 //     run is returned too: a tick goes on with it, or settles it and stands for it.
@@ -358,7 +415,7 @@ func (w *Worker) settleKey(ctx context.Context, ws *state.Workspace, key string,
 		now.Run, now.LastStart = "", rec.LastFinish
 		return now, nil, ws.WriteKey(key, now)
 	case err != nil:
-		w.o.Log.Warn("run file cannot be read", "error", err)
+		w.o.Log.Warn("run file cannot be read", "workspace", ws.ID(), "error", err)
 		return rec, nil, nil
 	}
 	switch {
@@ -372,7 +429,13 @@ func (w *Worker) settleKey(ctx context.Context, ws *state.Workspace, key string,
 			return free(), nil, nil
 		}
 	case !orphaned(f):
-		return rec, nil, nil
+		lost, err := w.bereft(ctx, f)
+		if !lost || err != nil {
+			return rec, nil, err
+		}
+		if err := w.settleDead(ctx, ws, f); err != nil {
+			return nil, nil, err
+		}
 	default:
 		never, err := w.neverBegan(ws, f)
 		if err != nil {
@@ -380,6 +443,13 @@ func (w *Worker) settleKey(ctx context.Context, ws *state.Workspace, key string,
 		}
 		if never {
 			return free(), f, nil
+		}
+		on, err := w.outlive(ctx, ws, f)
+		if err != nil {
+			return nil, nil, err
+		}
+		if on {
+			return rec, nil, nil
 		}
 		if err := w.settleDead(ctx, ws, f); err != nil {
 			return nil, nil, err
@@ -475,6 +545,9 @@ func (w *Worker) Abandon(ws *state.Workspace, f *state.RunFile, reason string) e
 	f.Run.Status, f.Run.Error = state.Cancelled, &cancelled(reason).err
 	f.Run.Timestamps.StartedAt = 0
 	stampEnd(&f.Run, time.Now())
+	if err := w.endUnits(context.Background(), ws, f, tr); err != nil { // that it would have taken over
+		return fail(err)
+	}
 	if tr.began { // also one that still says queued: the journal is there before the file says running
 		w.endJournal(ws, f, "")
 	}

@@ -17,7 +17,7 @@ import (
 func (s *step) all(ctx context.Context, input []member) (ev event) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.r.w.o.Log.Error("panic in a step", "run", s.r.id, "step", s.Name, "panic", p, "stack", string(debug.Stack()))
+			s.r.log().Error("panic in a step", "step", s.Name, "panic", p, "stack", string(debug.Stack()))
 			why := failed("Error", "panic: %v", p)
 			s.finish(why)
 			ev = event{recs: []state.StepRecord{s.rec}, why: why}
@@ -66,6 +66,15 @@ func (s *step) program(ctx context.Context, p Program, input []member) ([]jsonte
 
 // once does a step for its one item, as often as it is to be tried.
 func (s *step) once(ctx context.Context, input []member) event {
+	ev := s.tries(ctx, input)
+	ev.closes = s.closes
+	if s.unit != nil && !(ev.parked && s.asked == nil) {
+		s.freeUnit(s.unit) // its end is in the journal
+	}
+	return ev
+}
+
+func (s *step) tries(ctx context.Context, input []member) event {
 	switch {
 	case s.Ask != nil:
 		return s.question(ctx)
@@ -77,17 +86,28 @@ func (s *step) once(ctx context.Context, input []member) event {
 	} else if open {
 		return event{parked: true}
 	}
+	if s.Isolate != nil && s.outlived() == nil && s.r.leaves() {
+		return event{parked: true} // the next process begins it: here each would be left as soon as it began
+	}
 	began := s.rec.StartedAt
-	for n := 1; ; n++ {
+	first := 1
+	if w := s.outlived(); w != nil {
+		first = max(w.Unit().Attempt, 1)
+	}
+	for n := first; ; n++ {
 		s.rec = state.StepRecord{Name: s.Name, Item: s.item, Status: state.Running, StartedAt: began}
 		if n > 1 {
 			s.rec.Attempts = n
 		}
-		s.r.journal.line(s.label(), "started")
+		if n > first || s.outlived() == nil {
+			s.r.journal.line(s.label(), "started")
+		}
 		why := s.attempt(ctx, input)
 		switch {
 		case s.asked != nil:
 			return s.parkForAnswer(ctx)
+		case why == errUnitLeft:
+			return s.parkForUnit()
 		case s.rec.Child != "" && why == errChildParked:
 			return s.parkForChild()
 		case why == nil || !s.again(ctx, why, n):

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -25,10 +26,11 @@ type Run struct {
 	file    *state.RunFile
 	journal *journal
 	echo    *echo
-	dir     string // private to the run
-	resumed bool   // it was parked before
-	late    bool   // the tick that it is of has ended: it brings the key's history up to date itself
-	parking bool   // it is being written down as parked; guarded by Worker.mu
+	dir     string        // private to the run
+	resumed bool          // it was parked before
+	late    bool          // the tick that it is of has ended: it brings the key's history up to date itself
+	asked   state.Request // of the cancel that was acted on, where it has units; guarded by Worker.mu
+	parking bool          // it is being written down as parked; guarded by Worker.mu
 	claim   *state.Lock
 	brief   bool   // a tick's: it may wait a moment unrecorded, since its slot is on record as due
 	written bool   // there is a run file
@@ -173,11 +175,19 @@ func (w *Worker) Resume(f *state.RunFile, l Launch) (*Run, error) {
 	if err != nil {
 		return fail(err)
 	}
+	if f.Run.Status == state.Cancelled { // while it waited to be started
+		return nil, &SkipError{Reason: "run " + f.Run.ID + " was cancelled"}
+	}
 	if never, err := w.neverBegan(l.Workspace, f); err != nil {
 		return fail(err)
-	} else if !never && !w.handedOver(l.Workspace, f) {
+	} else if !never && !w.takeHanded(l.Workspace, f) {
 		return fail(fmt.Errorf("it is %s, and its owner is pid %d", f.Run.Status, f.PID))
 	}
+	defer func() { // it is at work now, or cannot be
+		w.mu.Lock()
+		delete(w.handed, runRef{l.Workspace.Dir(), l.RunID})
+		w.mu.Unlock()
+	}()
 	l.Input = f.Run.Input
 	input, err := launchInput(nil, f.Run.Input)
 	if err != nil {
@@ -185,9 +195,6 @@ func (w *Worker) Resume(f *state.RunFile, l Launch) (*Run, error) {
 	}
 	r := w.newRun(l, input)
 	r.file, r.written, r.brief = f, true, false
-	w.mu.Lock()
-	delete(w.handed, runRef{l.Workspace.Dir(), l.RunID})
-	w.mu.Unlock()
 	f.Run.Status = state.Queued
 	f.Run.Timestamps.StartedAt = 0
 	err = r.accept(func(placed bool) error {
@@ -209,7 +216,6 @@ func (w *Worker) newRun(l Launch, input []member) *Run {
 		ws:      l.Workspace,
 		launch:  l,
 		input:   input,
-		journal: &journal{log: w.o.Log.With("run", l.RunID)},
 		echo:    &echo{to: l.Echo},
 		limit:   w.limitOf(l.Workspace, l.Workflow),
 		ended:   make(chan struct{}),
@@ -220,6 +226,7 @@ func (w *Worker) newRun(l Launch, input []member) *Run {
 		output:  outputCap{limit: w.o.OutputLimit},
 	}
 	r.ctx, r.cancel = context.WithCancelCause(context.Background())
+	r.journal = &journal{log: r.log()}
 	r.result.RunID = r.id
 	return r
 }
@@ -308,8 +315,13 @@ func (r *Run) freeTurn() {
 		err = r.limit.giveBack(r.turn)
 	}
 	if err != nil {
-		r.w.o.Log.Warn("lock of a workflow cannot be released", "run", r.id, "error", err)
+		r.log().Warn("lock of a workflow cannot be released", "error", err)
 	}
+}
+
+// isolates reports whether a step of the run has a unit of its own.
+func (r *Run) isolates() bool {
+	return slices.ContainsFunc(r.launch.Workflow.Steps, func(s Step) bool { return s.Isolate != nil })
 }
 
 // mark writes that a run which waits for room is queued after all, or running.
@@ -340,6 +352,9 @@ func (r *Run) begin(write func(*state.RunFile) error) error {
 	r.journal.j = j
 	r.w.at("journal")
 	r.file.Run.Status = state.Running
+	if r.isolates() {
+		r.putLiterals() // it may go on under another definition, without having parked
+	}
 	if !r.resumed {
 		r.file.Run.Timestamps.StartedAt = state.Millis(now.UnixMilli())
 	}

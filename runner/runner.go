@@ -78,6 +78,13 @@ func (r Result) Err() error {
 	return errors.New(r.Error.Message)
 }
 
+// Stream names one stream of one step's process.
+type Stream struct {
+	Workspace      *state.Workspace
+	Run, Key, Step string // Key is "" for none
+	Name           string // state.Stdout or state.Stderr
+}
+
 // Whether steps get cgroups of their own.
 const (
 	CgroupsAuto = "auto" // where this process's cgroup was delegated to it
@@ -111,12 +118,17 @@ type Options struct {
 	NextDue func(ws *state.Workspace, key string, finish time.Time) time.Time
 	// Late is told that the history of a key has the end of such a run; nil for none.
 	Late func(ws *state.Workspace, key string, f *state.RunFile)
+	// Output gives what also gets a stream of a step's process, with secrets masked, besides the journal, which stays the
+	// truth: all of it, also what is above OutputLimit. Write must not block; Close comes at the stream's end. nil for none.
+	Output func(Stream) io.WriteCloser
 	// Artifacts keeps what steps make; nil: a step that makes one fails.
 	Artifacts ArtifactStore
 	// OutputLimit is how many bytes of output a run's journal takes; what is above it is dropped but for the last 256 KiB. 0: 64 MiB; negative: none.
 	OutputLimit int64
 	// Cgroups says whether steps get cgroups of their own; "": CgroupsAuto.
 	Cgroups string
+	// Units are for steps with Isolate; nil: they fail.
+	Units Units
 	// TempDir is where the private directories of runs are made; default TMPDIR of Env, else /tmp.
 	TempDir string
 }

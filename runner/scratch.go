@@ -175,10 +175,10 @@ func isClean(dir string) bool {
 
 const inputSuffix = "-input.json"
 
-// putInput writes a step's input, over the emptied file that an earlier run left where it is still that; clear empties it.
-func putInput(path string, data []byte) (clear func(), err error) {
+// putInput writes a step's input, over the emptied file that an earlier run left where it is still that.
+func putInput(path string, data []byte) (f *os.File, err error) {
 	const flags = os.O_WRONLY | syscall.O_NOFOLLOW | syscall.O_NONBLOCK
-	f, err := os.OpenFile(path, flags, 0)
+	f, err = os.OpenFile(path, flags, 0)
 	if err == nil && !ownFile(f) {
 		_ = f.Close()
 		err = fs.ErrInvalid
@@ -196,10 +196,13 @@ func putInput(path string, data []byte) (clear func(), err error) {
 		_ = f.Close()
 		return nil, err
 	}
-	return func() {
-		_ = f.Truncate(0)
-		_ = f.Close()
-	}, nil
+	return f, nil
+}
+
+// clearInput empties it.
+func clearInput(f *os.File) {
+	_ = f.Truncate(0)
+	_ = f.Close()
 }
 
 // ownFile reports whether an open file is a plain one that only this user may read, under one name.

@@ -54,24 +54,24 @@ func TestInputFileIsReused(t *testing.T) {
 				t.Fatal(err)
 			}
 			path := filepath.Join(dir, "0"+inputSuffix)
-			clear, err := putInput(path, []byte(`{"secret":1}`))
+			file, err := putInput(path, []byte(`{"secret":1}`))
 			if err != nil {
 				t.Fatal(err)
 			}
 			before := inode(t, path)
 			test.spoil(t, path, outside)
-			clear()
+			clearInput(file)
 			if err := s.give(dir, nil); err != nil {
 				t.Fatal(err)
 			}
 			if again, err := s.take(nil); err != nil || again != dir {
 				t.Fatalf("got %s, %v", again, err)
 			}
-			clear, err = putInput(path, []byte(`{}`))
+			file, err = putInput(path, []byte(`{}`))
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer clear()
+			defer clearInput(file)
 			if got, err := os.ReadFile(path); err != nil || string(got) != `{}` {
 				t.Errorf("the next run reads %q, %v", got, err)
 			}

@@ -126,6 +126,11 @@ func (s *spawner) gone() {
 // reapInterval is how often orphans that have exited are looked for while a step runs.
 const reapInterval = time.Second
 
+// ReapOrphans reaps what is left to this process as the init of a container, PID 1, until ctx is done. Whatever is executed
+// in the container beside it leaves its orphans to it too, and nobody else would reap them. Elsewhere a worker does what is
+// needed while a step of its runs.
+func ReapOrphans(ctx context.Context) { reapOrphans(ctx.Done()) }
+
 // reapOrphans reaps what orphans of a long step leave, as init would have done.
 func reapOrphans(quiet <-chan struct{}) {
 	tick := time.NewTicker(reapInterval)

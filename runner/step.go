@@ -52,30 +52,15 @@ func (s *step) argv() []string {
 
 // do runs the step's process to its end.
 func (s *step) do(ctx context.Context, own []string, input []member) *stopped {
-	r := s.r
-	prefix := filepath.Join(r.dir, s.scratch)
-	inputFile, resultFile := prefix+inputSuffix, prefix+"-result"
-	clearInput, err := putInput(inputFile, object(input))
-	if err == nil {
-		defer clearInput()
-		err = r.who.give(inputFile)
+	if s.Isolate != nil || s.outlived() != nil {
+		return s.doUnit(ctx, own, input)
 	}
-	if err != nil {
-		return asStopped(fmt.Errorf("cannot get its input: %w", err))
+	prefix := filepath.Join(s.r.dir, s.scratch)
+	env, inputFile, why := s.prepare(prefix, own, input)
+	if why != nil {
+		return why
 	}
-	secret, err := s.secretEnv()
-	if err != nil {
-		s.rec.Cause = "spawn"
-		return failed("SpawnError", "could not be started: %v", err)
-	}
-	askDir := prefix + "-ask"
-	if err := s.putLedger(askDir); err != nil {
-		return asStopped(fmt.Errorf("cannot get what it was answered: %w", err))
-	}
-	env := mergeEnv(r.w.env, r.who.environment(), r.launch.Workflow.Env, s.Env, secret, r.launch.Env, own, []string{
-		"MARBLES_STEP=" + s.Name, "MARBLES_INPUT_FILE=" + inputFile, "MARBLES_RESULT_FILE=" + resultFile,
-		AskDirVariable + "=" + askDir,
-	})
+	defer clearInput(inputFile)
 	if s.Worktree != nil {
 		leave, why := s.enterWorktree(ctx, own)
 		if why != nil {
@@ -83,8 +68,50 @@ func (s *step) do(ctx context.Context, own []string, input []member) *stopped {
 		}
 		defer leave()
 	}
-	why := s.askedInstead(askDir, s.process(ctx, env))
-	if why != nil {
+	return s.conclude(ctx, prefix, s.process(ctx, env))
+}
+
+// The files that a step and its process exchange, behind the prefix that is theirs.
+const (
+	resultSuffix = "-result"
+	askSuffix    = "-ask"
+)
+
+// prepare writes what the step's process reads, and makes its environment.
+func (s *step) prepare(prefix string, own []string, input []member) (env []string, in *os.File, why *stopped) {
+	r := s.r
+	inputFile := prefix + inputSuffix
+	file, err := putInput(inputFile, object(input))
+	if err == nil {
+		defer func() {
+			if why != nil {
+				clearInput(file)
+			}
+		}()
+		err = r.who.give(inputFile)
+	}
+	if err != nil {
+		return nil, nil, asStopped(fmt.Errorf("cannot get its input: %w", err))
+	}
+	secret, err := s.secretEnv()
+	if err != nil {
+		s.rec.Cause = "spawn"
+		return nil, nil, failed("SpawnError", "could not be started: %v", err)
+	}
+	if err := s.putLedger(prefix + askSuffix); err != nil {
+		return nil, nil, asStopped(fmt.Errorf("cannot get what it was answered: %w", err))
+	}
+	env = mergeEnv(r.w.env, r.who.environment(), r.launch.Workflow.Env, s.Env, secret, r.launch.Env, own, []string{
+		"MARBLES_STEP=" + s.Name, "MARBLES_INPUT_FILE=" + inputFile, "MARBLES_RESULT_FILE=" + prefix + resultSuffix,
+		AskDirVariable + "=" + prefix + askSuffix,
+	})
+	return env, file, nil
+}
+
+// conclude takes what the step's process has left, where that has ended as it should.
+func (s *step) conclude(ctx context.Context, prefix string, why *stopped) *stopped {
+	r, resultFile := s.r, prefix+resultSuffix
+	if why = s.askedInstead(prefix+askSuffix, why); why != nil {
 		return why
 	}
 	if err := r.who.mayRead(resultFile); err != nil {
@@ -242,7 +269,7 @@ func (s *step) spawn(env []string) (*child, []*capture, error) {
 		if s.Limits != (Limits{}) || r.w.o.Cgroups == CgroupsOn {
 			return fail(err)
 		}
-		r.w.o.Log.Debug("step has no cgroup", "run", r.id, "step", s.Name, "error", err)
+		r.log().Debug("step has no cgroup", "step", s.Name, "error", err)
 	}
 	out, outEnd, err := newPipe()
 	if err != nil {
@@ -257,7 +284,7 @@ func (s *step) spawn(env []string) (*child, []*capture, error) {
 		return fail(err)
 	}
 	defer unix.Close(errsEnd)
-	if err = r.journal.spawning(s.label()); err != nil {
+	if err = r.journal.spawning(s.label(), nil); err != nil {
 		err = fmt.Errorf("its start cannot be recorded: %w", err)
 	}
 	r.w.at("spawning")
@@ -292,6 +319,12 @@ func spawnText(path string, err error) error {
 
 // capture starts to read a stream. closeStreams waits for it.
 func (s *step) capture(stream string, f *os.File) *capture {
+	c := s.newCapture(stream, f)
+	s.begin(c)
+	return c
+}
+
+func (s *step) newCapture(stream string, f *os.File) *capture {
 	to := s.r.echo
 	if s.heard != nil {
 		to = s.heard
@@ -300,13 +333,19 @@ func (s *step) capture(stream string, f *os.File) *capture {
 	if forms := s.r.secrets.now(); len(forms) > 0 {
 		c.mask = &mask{forms: forms}
 	}
-	go func() {
+	if also := s.r.w.o.Output; also != nil {
+		c.also = also(Stream{Workspace: s.r.ws, Run: s.r.id, Key: s.r.launch.Key, Step: s.label(), Name: stream})
+	}
+	return c
+}
+
+func (s *step) begin(c *capture) {
+	go func() { // closeStreams waits for it
 		buf := s.r.w.bufs.Get().(*[captureBuffer]byte)
 		c.run(buf[:])
 		s.r.w.bufs.Put(buf)
-		_ = f.Close()
+		_ = c.f.Close()
 	}()
-	return c
 }
 
 // await waits until the main process has ended and the streams are closed, or have had their time for it. Where the

@@ -44,7 +44,7 @@ func (r *Run) work() (why *stopped, parked bool) {
 	r.dir = dir
 	defer func() {
 		if err := r.w.scratch.give(dir, r.who); err != nil {
-			r.w.o.Log.Warn("private directory of a run cannot be removed", "run", r.id, "error", err)
+			r.log().Warn("private directory of a run cannot be removed", "error", err)
 		}
 	}()
 	if err := r.putFiles(); err != nil {
@@ -60,6 +60,7 @@ func (r *Run) work() (why *stopped, parked bool) {
 		r.putLiterals()
 		return nil, true
 	}
+	r.dropUnits() // final steps come when nothing else is at work
 	if ferr := e.finals(why); why == nil {
 		why = ferr
 	}
@@ -139,7 +140,8 @@ type event struct {
 	why     *stopped           // nil: it is complete or skipped
 	waits   []state.Suspension // it is parked; those that are new
 	parked  bool
-	dropped bool // it was stopped by a pause: as if it had never begun
+	dropped bool     // it was stopped by a pause: as if it had never begun
+	closes  []string // suspensions that nobody waits for any more
 }
 
 func newEngine(r *Run, ctx context.Context) (*engine, error) {
@@ -336,6 +338,7 @@ func (e *engine) report(ev event) {
 		e.work--
 	}
 	n := ev.n
+	e.close(ev.closes)
 	if ev.dropped {
 		n.phase = pending
 		e.ready = append(e.ready, n)
@@ -361,6 +364,16 @@ func (e *engine) report(ev event) {
 	if e.failed == nil && ev.why != errSibling {
 		e.failed, e.culprit = e.newStep(n).ofRun(ev.why), n.Name
 		e.stop(errSibling)
+	}
+}
+
+// close ends suspensions that were waited for.
+func (e *engine) close(ids []string) {
+	now := time.Now()
+	for _, s := range e.r.file.Open() {
+		if slices.Contains(ids, s.ID) {
+			_ = s.Resolve(now, resolution{state.Stamp{Time: now}}) // it can be written
+		}
 	}
 }
 
@@ -417,6 +430,10 @@ type step struct {
 	asked   *state.Question // what its process has left to be answered
 	dir     string          // where it runs in its worktree
 	heard   *echo           // gets its output instead of the run's
+	unit    *unit           // that its process runs in, with Isolate
+	// attached says that the unit an earlier process left was taken over. closes are suspensions that are over with that.
+	attached bool
+	closes   []string
 }
 
 // label is what the journal calls the step.

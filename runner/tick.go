@@ -193,7 +193,7 @@ func (t *Ticking) underLock(lock **state.Lock) TickResult {
 	defer t.settled()
 	err = t.body()
 	if derr := t.disown(); derr != nil {
-		t.w.o.Log.Error("run that never began cannot be settled", "key", t.Key, "error", derr)
+		t.log().Error("run that never began cannot be settled", "error", derr)
 	}
 	return t.finish(err)
 }
@@ -201,7 +201,7 @@ func (t *Ticking) underLock(lock **state.Lock) TickResult {
 func (t *Ticking) body() (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			t.w.o.Log.Error("panic in a tick", "key", t.Key, "panic", p, "stack", string(debug.Stack()))
+			t.log().Error("panic in a tick", "panic", p, "stack", string(debug.Stack()))
 			err = fmt.Errorf("panic: %v", p)
 		}
 	}()
@@ -373,7 +373,7 @@ func (t *Ticking) ledger(e state.SlotEntry) {
 	}
 	e.Slot = state.Stamp{Time: t.Slot}
 	if err := t.Workspace.KeepSlot(t.Key, e, e.Outcome != state.SlotRan); err != nil {
-		t.w.o.Log.Error("slot ledger cannot be written", "key", t.Key, "slot", t.Slot, "outcome", e.Outcome, "error", err)
+		t.log().Error("slot ledger cannot be written", "slot", t.Slot, "outcome", e.Outcome, "error", err)
 	}
 }
 
@@ -447,7 +447,7 @@ func (t *Ticking) finish(err error) TickResult {
 	}
 	t.w.at("ledger")
 	if werr := t.history(now, err, res.Quiet); werr != nil {
-		t.w.o.Log.Error("history cannot be written", "key", t.Key, "error", werr)
+		t.log().Error("history cannot be written", "error", werr)
 	}
 	t.w.at("history")
 	return res

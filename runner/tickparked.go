@@ -36,6 +36,9 @@ func (t *Ticking) parked(rec *state.KeyRecord) *state.RunFile {
 
 // pass lets a tick come by a run of its key that is parked, by its overlap rule: it is not ok where the tick ends here.
 func (t *Ticking) pass(f *state.RunFile, lock **state.Lock) (res TickResult, ok bool) {
+	if t.Overlap != OverlapReplace && t.finishOlder(f) {
+		return res, true
+	}
 	switch t.Overlap {
 	case OverlapReplace:
 		return t.replaceParked(f, lock)
@@ -43,6 +46,26 @@ func (t *Ticking) pass(f *state.RunFile, lock **state.Lock) (res TickResult, ok 
 		return t.outside(f, lock)
 	}
 	return t.skipped(waitsFor(f), "", f.Run.ID, true), false
+}
+
+// finishOlder goes on to the end of an older run that units live on of and nobody owns, where this process is no service: there
+// may be none that would.
+func (t *Ticking) finishOlder(f *state.RunFile) (settled bool) {
+	if t.w.o.Parks || f.Run.Status != state.Suspended || t.w.elses(f) || !waitsForUnit(f) {
+		return false
+	}
+	run, err := t.w.carryOn(t.Workspace, f.Run.ID, goingOn{locked: true})
+	if err != nil {
+		t.log().Error("run whose unit lives on cannot be taken over", "run", f.Run.ID, "error", err)
+		return false
+	}
+	select {
+	case <-run.Done():
+	case <-t.ctx.Done():
+		run.Cancel(reasonOf(t.ctx))
+		<-run.Done()
+	}
+	return run.Wait().Status.Settled()
 }
 
 // waitsFor says what a run waits for.
@@ -60,7 +83,7 @@ func (t *Ticking) replaceParked(f *state.RunFile, lock **state.Lock) (res TickRe
 	if err := t.Workspace.Ask(q); err != nil {
 		return t.early(err), false
 	}
-	if !t.w.o.Parks && !f.Owner().Alive() {
+	if !t.w.o.Parks && !t.w.elses(f) {
 		if _, err := t.w.ActOn(t.ctx, t.Workspace, q); err != nil {
 			return t.early(err), false
 		}

@@ -66,11 +66,13 @@ type Worker struct {
 	dues     dueHeap             // those of them that end by themselves
 	watched  map[string]*watched // workspaces whose requests are looked after, by directory
 	polling  bool
-	handed   map[runRef]struct{} // queued runs that other processes wrote down for this one
+	// handed are queued runs that other processes wrote down for this one, and that may be started; true: one is being.
+	handed map[runRef]bool
 
 	claims atomic.Int64 // locks of parked runs
 
 	cgroups *cgroups
+	units   atomic.Int64 // started, for their names
 
 	worktrees sync.Mutex // held while one is made
 }
@@ -107,7 +109,7 @@ func New(o Options) *Worker {
 		quiet:   map[keyID]*quiet{},
 		parked:  map[runRef]*waiting{},
 		watched: map[string]*watched{},
-		handed:  map[runRef]struct{}{},
+		handed:  map[runRef]bool{},
 	}
 	if w.o.TempDir == "" {
 		w.o.TempDir = "/tmp"

@@ -360,21 +360,22 @@ func TestSaveCancelled(t *testing.T) {
 		t.Run(fmt.Sprintf("cancelled again %v", again), func(t *testing.T) {
 			var log bytes.Buffer
 			ws, w := newWorkspace(t), newWorker(t, Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
-			runs := filepath.Join(ws.Dir(), "runs")
+			var file string // of the run; while a folder is in its place it cannot be written, and goes in one step
 			broken := make(chan struct{})
 			w.hook = func(point string) {
 				if point != "ended" {
 					return
 				}
-				if err := os.Rename(runs, runs+".away"); err != nil {
+				if err := os.Rename(file, filepath.Join(ws.Dir(), "away")); err != nil {
 					t.Error(err)
 				}
-				if err := os.WriteFile(runs, nil, 0o600); err != nil {
+				if err := os.MkdirAll(filepath.Join(file, "full"), 0o700); err != nil {
 					t.Error(err)
 				}
 				close(broken)
 			}
 			r := start(t, w, Launch{Workspace: ws, Workflow: shell("job", "sleep 20")})
+			file = filepath.Join(ws.Dir(), "runs", r.ID()+".json")
 			r.Cancel("enough")
 			<-broken
 			select {
@@ -393,11 +394,9 @@ func TestSaveCancelled(t *testing.T) {
 					}
 				})
 			}
-			if err := os.Remove(runs); err != nil {
-				t.Error(err)
-			}
-			if err := os.Rename(runs+".away", runs); err != nil {
-				t.Error(err)
+			must(t, os.Rename(file, filepath.Join(ws.Dir(), "folder")))
+			if again {
+				must(t, os.Rename(filepath.Join(ws.Dir(), "away"), file))
 			}
 			r.Wait()
 			want := state.Cancelled

@@ -63,6 +63,7 @@ type Step struct {
 	Limits    Limits
 	Worktree  *Worktree
 	Artifacts []Artifact
+	Isolate   *Isolate // it runs in a unit of the init system, and outlives this process; nil: as a child
 }
 
 // Call is what a Step.Call gets.

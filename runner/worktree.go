@@ -131,7 +131,7 @@ func (t *worktree) remove(ctx context.Context) {
 		return
 	}
 	if err := os.RemoveAll(t.path); err != nil {
-		t.s.r.w.o.Log.Warn("worktree cannot be removed", "run", t.s.r.id, "worktree", t.path, "error", err)
+		t.s.r.log().Warn("worktree cannot be removed", "worktree", t.path, "error", err)
 		return
 	}
 	t.git(ctx, t.repo, "worktree", "prune")
@@ -201,7 +201,7 @@ func (w *Worker) sweepWorktrees(ws *state.Workspace) error {
 		if admin != "" {
 			_ = os.RemoveAll(admin) // else git prunes it some time
 		}
-		w.o.Log.Warn("worktree of a dead owner's run removed", "run", run, "worktree", path)
+		w.o.Log.Warn("worktree of a dead owner's run removed", "run", run, "workspace", ws.ID(), "worktree", path)
 	}
 	return errors.Join(errs...)
 }

@@ -16,7 +16,7 @@ func (l *Loop) judge(e *entry, now int64) verdict {
 	newest, older := l.dueSlots(e, now)
 	at := newest.At.UnixNano()
 	v := verdict{due: Due{ID: e.id, Slot: newest, Fire: true, Older: older}, settled: at}
-	late := now-e.fireAt(at) > int64(onTime)
+	late := now-e.fireAt(at) > l.patience()
 	if late && !e.catches(at, now) {
 		v.due.Fire, v.due.Older = false, Stretch{}
 		v.due.Missed = older.and(newest)
@@ -31,7 +31,7 @@ func (l *Loop) judge(e *entry, now int64) verdict {
 		return v
 	}
 	v.due.Missed, v.due.Older = older, Stretch{}
-	if now-e.fireAt(prev) <= int64(onTime) {
+	if now-e.fireAt(prev) <= l.patience() {
 		// Jitter brought two slots close together: the older one is on time too, and is merged under any rule.
 		v.due.Older = Stretch{First: older.Last, Last: older.Last, Count: 1}
 		v.due.Missed = l.stretch(e, older.Last)
@@ -43,7 +43,7 @@ func (l *Loop) judge(e *entry, now int64) verdict {
 func (l *Loop) judgeInterval(e *entry, now int64) verdict {
 	slot := l.pending(e)
 	v := verdict{due: Due{ID: e.id, Slot: slot, Fire: true}, settled: e.settled}
-	v.due.Late = now-e.fireAt(e.slot) > int64(onTime)
+	v.due.Late = now-e.fireAt(e.slot) > l.patience()
 	if v.due.Late && !e.catches(e.slot, now) {
 		v.due.Fire, v.due.Late = false, false
 		v.due.Missed = Stretch{}.and(slot)
@@ -146,3 +146,6 @@ func (l *Loop) ranElsewhere(e *entry, civil int32) bool {
 	apart := max(here-e.ranAt, e.ranAt-here)
 	return apart > 0 && apart < int64(27*time.Hour)
 }
+
+// patience is how late a slot may be and still be on time, in nanoseconds.
+func (l *Loop) patience() int64 { return int64(onTime + l.o.Delay) }

@@ -61,16 +61,18 @@ type Options struct {
 	Log      *slog.Logger // nil means no log
 	// Zone watches the machine's zone; nil means time.Local for ever.
 	Zone *Zone
+	// Delay is how much later than its instant a slot may be offered by somebody else's clock and still be on time: the
+	// share of jitter that an init system's timer adds.
+	Delay time.Duration
 }
 
 // Loop fires triggers when they are due: one heap, one timer.
 type Loop struct {
 	o       Options
 	now     clock
-	start   time.Time // the origin of the monotonic readings
 	wake    chan struct{}
+	pings   chan chan struct{} // closed after the next look
 	running atomic.Bool
-	turned  atomic.Int64 // monotonic reading of the last look, -1 before the first
 
 	// mu guards what follows. It is not held while Fire runs.
 	mu      sync.Mutex
@@ -90,7 +92,6 @@ func NewLoop(o Options) *Loop {
 		t := time.Now()
 		return t.Round(0), t.Sub(start)
 	})
-	l.start = start
 	return l
 }
 
@@ -98,8 +99,7 @@ func newLoop(o Options, now clock) *Loop {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	l := &Loop{o: o, now: now, start: time.Now(), wake: make(chan struct{}, 1), sleeps: math.MinInt64}
-	l.turned.Store(-1)
+	l := &Loop{o: o, now: now, wake: make(chan struct{}, 1), pings: make(chan chan struct{}), sleeps: math.MinInt64}
 	l.local = l.zone()
 	wall, mono := now()
 	l.wall, l.mono = wall.UnixNano(), mono
@@ -207,16 +207,6 @@ func (l *Loop) NextOf(id string) (slot Slot, ok bool) {
 	return l.pending(e), true
 }
 
-// Turned is when the loop last looked at the clock, for the watchdog; zero before the first look. It carries a
-// monotonic reading: compare it by time.Since, which no clock step disturbs.
-func (l *Loop) Turned() time.Time {
-	mono := l.turned.Load()
-	if mono < 0 {
-		return time.Time{}
-	}
-	return l.start.Add(time.Duration(mono))
-}
-
 // Run runs the loop until ctx ends, then returns nil. It starts no goroutine. A loop is run by one caller at a
 // time; a second one gets an error.
 func (l *Loop) Run(ctx context.Context) error {
@@ -226,16 +216,38 @@ func (l *Loop) Run(ctx context.Context) error {
 	defer l.running.Store(false)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	var pinged chan struct{}
 	// The context is asked by itself, so that no flood of due keys can starve the stop.
 	for ctx.Err() == nil {
 		timer.Reset(l.turn())
+		if pinged != nil {
+			close(pinged)
+			pinged = nil
+		}
 		select {
 		case <-ctx.Done():
 		case <-timer.C:
 		case <-l.wake:
+		case pinged = <-l.pings:
 		}
 	}
 	return nil
+}
+
+// Ping makes Run look at the clock, and returns nil once it did and everything due then was handed out: for the watchdog.
+func (l *Loop) Ping(ctx context.Context) error {
+	turned := make(chan struct{})
+	select {
+	case l.pings <- turned:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case <-turned:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // signal wakes Run, now or when it goes to sleep next.

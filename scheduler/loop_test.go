@@ -238,16 +238,13 @@ func TestLoopFiresOnTime(t *testing.T) {
 func TestLoopWithoutTriggers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, "2026-03-02T08:00", "UTC", Options{})
-		if got := b.loop.Turned(); !got.IsZero() {
-			t.Errorf("Turned before the first look: got %v", got)
-		}
 		b.run()
 		if id, _, ok := b.loop.Next(); ok {
 			t.Errorf("Next: got %q", id)
 		}
 		b.pass(time.Hour)
-		if got := time.Since(b.loop.Turned()); got > lookEvery {
-			t.Errorf("looked %v ago", got)
+		if _, now := b.loop.now(); now-b.loop.mono > lookEvery {
+			t.Errorf("looked %v ago", now-b.loop.mono)
 		}
 		// A sleeping loop is woken by new triggers.
 		b.loop.Set([]Trigger{trigger(t, "a", "every 3s", b.now())})
@@ -369,6 +366,31 @@ func TestSetWithAnOldBase(t *testing.T) {
 	})
 }
 
+// A loop that sleeps for long is woken by a ping, and one whose Fire does not return answers none.
+func TestPing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, "2026-03-02T08:00", "UTC", Options{})
+		release := make(chan struct{})
+		b.onFire = func(Due) { <-release }
+		b.run()
+		at := time.Now()
+		if err := b.loop.Ping(t.Context()); err != nil || !time.Now().Equal(at) {
+			t.Errorf("Ping: %v after %v", err, time.Since(at))
+		}
+		b.loop.Set([]Trigger{trigger(t, "a", "every 1s", b.now())})
+		time.Sleep(2 * time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := b.loop.Ping(ctx); err == nil {
+			t.Error("a loop that is stuck in Fire answers a ping")
+		}
+		close(release)
+		if err := b.loop.Ping(t.Context()); err != nil {
+			t.Errorf("Ping after it: %v", err)
+		}
+	})
+}
+
 func TestCallsFromWithinFire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, "2026-03-02T08:00", "UTC", Options{})
@@ -376,7 +398,6 @@ func TestCallsFromWithinFire(t *testing.T) {
 		b.onFire = func(d Due) {
 			b.loop.Next()
 			b.loop.NextOf(d.ID)
-			b.loop.Turned()
 			if d.ID == "a" {
 				b.loop.Finished("a", b.now())
 				b.loop.Set(again)
@@ -519,8 +540,8 @@ func TestRunEndsAndLeavesNothing(t *testing.T) {
 	if err := l.Run(ctx); err == nil {
 		t.Error("a second Run beside the first gave no error")
 	}
-	if got := time.Since(l.Turned()); got < 0 || got > time.Minute {
-		t.Errorf("turned %v ago", got)
+	if err := l.Ping(ctx); err != nil {
+		t.Errorf("Ping of a loop that runs: %v", err)
 	}
 	cancel()
 	if err := <-ended; err != nil {
@@ -551,7 +572,7 @@ func TestConcurrentCalls(t *testing.T) {
 				l.Set(ts[n:])
 				l.Next()
 				l.NextOf("7")
-				l.Turned()
+				l.Ping(ctx)
 				l.Finished("3", time.Now())
 			}
 		})

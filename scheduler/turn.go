@@ -37,7 +37,6 @@ func (l *Loop) zone() *time.Location {
 // looks at one entry only.
 func (l *Loop) turn() time.Duration {
 	wall, mono := l.now()
-	l.turned.Store(int64(mono))
 	if l.o.Zone != nil {
 		l.o.Zone.Refresh()
 	}

@@ -53,6 +53,7 @@ func (x *examiner) records(w *Workspace) {
 		}
 	})
 	x.each(w, toldDir, func(path string) { x.record(w.project, &Told{}, path) })
+	x.each(w, handedDir, func(path string) { x.record(w.project, &Handed{}, path) })
 }
 
 // each calls fn for the records in a directory.

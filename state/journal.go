@@ -140,6 +140,12 @@ func (j *Journal) start(name string, now time.Time) error {
 // base64 as a whole: the caller cuts it with [SplitUTF8] and keeps the rest for the
 // stream's next piece. More than 4 MiB become several records.
 func (j *Journal) Text(at time.Time, step, stream string, data []byte, partial bool) error {
+	return j.TextTo(at, step, stream, data, partial, 0)
+}
+
+// TextTo is Text for a stream that is kept elsewhere too, up to an offset there in bytes: whoever goes on with it starts
+// there. 0 is none.
+func (j *Journal) TextTo(at time.Time, step, stream string, data []byte, partial bool, offset int64) error {
 	for len(data) > 0 {
 		piece := data
 		if len(piece) > maxPiece {
@@ -156,6 +162,9 @@ func (j *Journal) Text(at time.Time, step, stream string, data []byte, partial b
 			if cut || partial && len(data) == 0 {
 				b = append(b, `,"partial":true`...)
 			}
+			if offset > 0 && len(data) == 0 {
+				b = strconv.AppendInt(append(b, `,"offset":`...), offset, 10)
+			}
 			return b
 		})
 		if err != nil {
@@ -166,9 +175,22 @@ func (j *Journal) Text(at time.Time, step, stream string, data []byte, partial b
 }
 
 // Spawning records that a process is about to be started, Spawned which one it
-// became (its process group is its pid). Both kinds are ours; readers ignore them.
-func (j *Journal) Spawning(at time.Time, step string) error {
-	return j.append("spawn", at, func(b []byte) []byte { return appendMember(b, "step", step) })
+// became (its process group is its pid). Both kinds are ours; readers ignore them. unit is the unit in which it will be,
+// nil for none; one that is taken over is spawning once more.
+func (j *Journal) Spawning(at time.Time, step string, unit *UnitRef) error {
+	var text []byte
+	if unit != nil {
+		var err error
+		if text, err = encodeLine(unit); err != nil {
+			return fmt.Errorf("cannot append to the output of run %s: %w", j.run, err)
+		}
+	}
+	return j.append("spawn", at, func(b []byte) []byte {
+		if b = appendMember(b, "step", step); text != nil {
+			b = append(append(b, `,"unit":`...), text[:len(text)-1]...)
+		}
+		return b
+	})
 }
 
 // Spawned appends which process it became; cgroup is the directory of its control group, "" for none.

@@ -83,7 +83,7 @@ func TestJournalRecords(t *testing.T) {
 	me := Self()
 	p := Process{PID: 12, BootID: "b-1", StartTicks: 345}
 	noError(t,
-		j.Spawning(journalAt, "dump"),
+		j.Spawning(journalAt, "dump", nil),
 		j.Spawned(journalAt, "dump", p, "/sys/fs/cgroup/x"),
 		j.Spawned(journalAt, "dump", Process{PID: 13}, ""),
 		j.Text(journalAt, "dump", Stdout, []byte("a \"b\"\\\n\t\x00\u2028é\n"), false),
@@ -323,7 +323,7 @@ func TestJournalAfterClose(t *testing.T) {
 	noError(t, j.Close())
 	errs := map[string]error{
 		"Text":     j.Text(journalAt, "s", Stdout, []byte("x"), false),
-		"Spawning": j.Spawning(journalAt, "s"),
+		"Spawning": j.Spawning(journalAt, "s", nil),
 		"Spawned":  j.Spawned(journalAt, "s", Self(), ""),
 		"End":      j.End(journalAt, Complete, nil, nil),
 		"Sync":     j.Sync(),

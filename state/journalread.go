@@ -43,6 +43,8 @@ type Entry struct {
 	Record  *StepRecord // step
 	Bytes   int64       // dropped
 	Cgroup  string      // process
+	Unit    *UnitRef    // spawn
+	Offset  int64       // text; see [Journal.TextTo]
 }
 
 // ReadJournal calls fn for each complete record there is now. Unknown kinds and
@@ -270,6 +272,8 @@ func parseEntry(line []byte, last *Entry) (e Entry, ok bool, err error) {
 		Record     *StepRecord    `json:"record"`
 		Bytes      int64          `json:"bytes"`
 		Cgroup     string         `json:"cgroup"`
+		Unit       *UnitRef       `json:"unit"`
+		Offset     int64          `json:"offset"`
 	}
 	// What another program wrote is read as far as it can be.
 	if json.Unmarshal(line, &rec, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) != nil {
@@ -284,12 +288,12 @@ func parseEntry(line []byte, last *Entry) (e Entry, ok bool, err error) {
 		e.Run, e.Name = rec.Run, rec.Name
 		e.Process = Process{PID: rec.PID, BootID: rec.BootID, StartTicks: rec.StartTicks}
 	case "text":
-		e.Step, e.Stream, e.Partial = rec.Step, rec.Stream, rec.Partial
+		e.Step, e.Stream, e.Partial, e.Offset = rec.Step, rec.Stream, rec.Partial, rec.Offset
 		if e.Text = rec.Base64; e.Text == nil {
 			e.Text = []byte(rec.Text)
 		}
 	case "spawn":
-		e.Step = rec.Step
+		e.Step, e.Unit = rec.Step, rec.Unit
 	case "process":
 		e.Step, e.Cgroup = rec.Step, rec.Cgroup
 		e.Process = Process{PID: rec.PID, BootID: rec.BootID, StartTicks: rec.StartTicks}

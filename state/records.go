@@ -186,7 +186,9 @@ type StepRecord struct {
 	Leftover   []string       `json:"leftover,omitempty"` // processes it left behind and we ended: "pid 12 sleep"
 	UserMS     int64          `json:"userMs,omitzero"`
 	SystemMS   int64          `json:"systemMs,omitzero"`
+	CPUMS      int64          `json:"cpuMs,omitzero"` // of a unit, which does not tell user and system apart
 	MaxRSS     int64          `json:"maxRssBytes,omitzero"`
+	Unit       string         `json:"unit,omitempty"` // of the init system, that its process ran in
 	Unknown    jsontext.Value `json:",embed"`
 }
 
@@ -287,8 +289,10 @@ type RunMarbles struct {
 	// Attempt counts the retries of a settled run.
 	Attempt int `json:"attempt,omitzero"`
 	// ElapsedMS is how long the run was at work before it parked, in all, in milliseconds.
-	ElapsedMS int64          `json:"elapsedMs,omitzero"`
-	Unknown   jsontext.Value `json:",embed"`
+	ElapsedMS int64 `json:"elapsedMs,omitzero"`
+	// LeftAt is when the run was left to its units: it has been at work since then, too.
+	LeftAt  Stamp          `json:"leftAt,omitzero"`
+	Unknown jsontext.Value `json:",embed"`
 }
 
 // SuspensionStatus is how far a suspension is.
@@ -307,7 +311,18 @@ const (
 	SuspendPause = "marbles.pause"      // somebody paused the run: Request is {"reason"}
 	SuspendWait  = "marbles.wait"       // an instant: Request is {"until": a stamp}
 	SuspendChild = "marbles.child"      // a child run that is parked itself: Request is {"run"}
+	SuspendUnit  = "marbles.unit"       // a step in a unit of the init system, which outlives us: Request is a UnitRef
 )
+
+// UnitRef is a unit of the init system that does a step: the request of a SuspendUnit, and what a journal says of its start.
+type UnitRef struct {
+	Unit    string   `json:"unit"`
+	Dir     string   `json:"dir"`  // private to it: its input, its result, its output as it comes
+	Path    []string `json:"path"` // as StepPath
+	Attempt int      `json:"attempt"`
+	Since   Stamp    `json:"since"` // when the step began
+	At      Stamp    `json:"at"`    // when this attempt did
+}
 
 // Suspension is what a parked run waits for, or has waited for.
 type Suspension struct {

@@ -132,6 +132,24 @@ func (w *Workspace) Ask(q Request) (err error) {
 	return w.save(w.writer(), path, &q)
 }
 
+// RequestOf reads the request for a run; nil for none.
+func (w *Workspace) RequestOf(run string) (*Request, error) {
+	path, err := w.recordPath("run id", requestsDir, run)
+	if err != nil {
+		return nil, err
+	}
+	q := &Request{}
+	err = readRecord(path, q)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	q.Run = run
+	return q, nil
+}
+
 // Requests reads the requests there are, oldest run first. [Workspace.RequestStamp] tells whether there can be others than
 // at the last time. A damaged one is set aside: it asks for nothing that can be understood.
 func (w *Workspace) Requests() (list []Request, err error) {
@@ -350,6 +368,15 @@ func (s *Suspension) Child() string {
 	return s.waited().Run
 }
 
+// Unit is the unit that a SuspendUnit waits for; nil for other kinds, and where it cannot be read.
+func (s *Suspension) Unit() *UnitRef {
+	ref := &UnitRef{}
+	if s.Kind != SuspendUnit || decode(s.Request, ref) != nil || ref.Unit == "" {
+		return nil
+	}
+	return ref
+}
+
 // Due is when a suspension ends by itself: the deadline of a question, the end of a wait; zero for never.
 func (s *Suspension) Due() time.Time {
 	switch s.Kind {
@@ -376,6 +403,11 @@ func (s *Suspension) Text() string {
 		return s.Due().Local().Format("2006-01-02 15:04")
 	case SuspendChild:
 		return "run " + s.Child()
+	case SuspendUnit:
+		if u := s.Unit(); u != nil {
+			return "unit " + u.Unit
+		}
+		return "a unit"
 	case SuspendPause:
 		if reason := s.waited().Reason; reason != "" {
 			return fmt.Sprintf("a resume (paused: %s)", reason)

@@ -128,12 +128,26 @@ func asOwner(err error, info fs.FileInfo, euid int) error {
 	if owner(info) == euid {
 		return err
 	}
-	return Hint(err, "sudo -u "+userName(owner(info))+" marbles …")
+	name := userName(owner(info))
+	if rooted := (*rootError)(nil); errors.As(err, &rooted) {
+		if real, rerr := filepath.EvalSymlinks(rooted.dir); rerr == nil && filepath.Dir(real) == "/var/lib/private" {
+			// Of a service with DynamicUser=yes: the way there is closed to everybody but what systemd starts for it.
+			return Hint(err, "systemd-run -q --pipe --wait --collect -p DynamicUser=yes -p User="+name+" -p StateDirectory="+filepath.Base(real)+" marbles --state "+rooted.dir+" …")
+		}
+	}
+	return Hint(err, "sudo -u "+name+" marbles …")
 }
 
 func owner(info fs.FileInfo) int {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return int(st.Uid)
+	}
+	return 0
+}
+
+func group(info fs.FileInfo) int {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int(st.Gid)
 	}
 	return 0
 }

@@ -20,7 +20,7 @@ func (w *Workspace) Sweep() ([]string, error) { return sweepTemps(w.tempDirs()) 
 
 // tempDirs are the directories in which files are written under temporary names.
 func (w *Workspace) tempDirs() []string {
-	return []string{w.dir, w.path(runsDir), w.path(schedulesDir), w.path(monitorsDir), w.path(healthDir), w.path(cacheDir), w.path(locksDir), w.path(requestsDir), w.path(toldDir), w.path(slotsDir)}
+	return []string{w.dir, w.path(runsDir), w.path(schedulesDir), w.path(monitorsDir), w.path(healthDir), w.path(cacheDir), w.path(locksDir), w.path(requestsDir), w.path(toldDir), w.path(slotsDir), w.path(handedDir)}
 }
 
 // sweepTemps removes the temporary files of dead writers in some directories.

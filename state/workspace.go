@@ -37,6 +37,10 @@ func (w *Workspace) Dir() string     { return w.dir }
 // Worktrees is the directory of the worktrees of steps at work: each named by its run and what follows.
 func (w *Workspace) Worktrees() string { return w.path(worktreesDir) }
 
+// Units is the directory of the private directories of steps that are done in units of the init system, which outlive this
+// process. Whoever starts one makes it.
+func (w *Workspace) Units() string { return w.path(unitsDir) }
+
 // The directories of a workspace.
 const (
 	runsDir      = "runs"
@@ -50,10 +54,12 @@ const (
 	requestsDir  = "requests"
 	toldDir      = "told"
 	worktreesDir = "worktrees"
+	unitsDir     = "units"
+	handedDir    = "handed"
 )
 
 // subDirs is all of them.
-var subDirs = [...]string{runsDir, outputDir, schedulesDir, slotsDir, monitorsDir, healthDir, cacheDir, locksDir, requestsDir, toldDir, worktreesDir}
+var subDirs = [...]string{runsDir, outputDir, schedulesDir, slotsDir, monitorsDir, healthDir, cacheDir, locksDir, requestsDir, toldDir, worktreesDir, unitsDir, handedDir}
 
 const (
 	recordExt  = ".json"
@@ -153,6 +159,11 @@ func (w *Workspace) Register(config *string, now time.Time) error {
 	if err := w.checkOwners(os.Geteuid()); err != nil {
 		return err
 	}
+	return w.register(config, now)
+}
+
+// register is Register without a look at who owns what is there.
+func (w *Workspace) register(config *string, now time.Time) error {
 	if err := w.makeDirs(); err != nil {
 		return &rootError{filepath.Dir(w.dir), fmt.Errorf("cannot create %s: %w", w.dir, bare(err))}
 	}

@@ -16,7 +16,7 @@ import (
 var (
 	fileKeys     = []string{"workflows", "schedules", "monitors"}
 	workflowKeys = []string{"describe", "input", "env", "timeout", "workdir", "shell", "concurrency", "run", "steps", "input_schema",
-		"user", "group", "secrets", "on_interrupt", "keep", "retry", "limits", "worktree", "artifacts", "on_failure", "on_recovery", "on_missed"}
+		"user", "group", "secrets", "on_interrupt", "keep", "retry", "limits", "worktree", "artifacts", "isolate", "unit", "on_failure", "on_recovery", "on_missed"}
 	scheduleKeys = []string{"run", "key", "every", "at", "cron", "timezone", "input", "jitter", "overlap", "catch_up", "enabled",
 		"on_failure", "on_recovery", "on_missed", "ping"}
 	atKeys      = []string{"hour", "minute", "weekday"}

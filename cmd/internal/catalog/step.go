@@ -12,14 +12,14 @@ import (
 // The keys of a step, in the order messages may suggest them.
 var (
 	stepKeys = []string{"name", "run", "approve", "ask", "wait", "start", "needs", "if", "continue_on_error", "always", "on_failure",
-		"timeout", "retry", "each", "parallel", "env", "workdir", "shell", "secrets", "limits", "worktree", "artifacts"}
+		"timeout", "retry", "each", "parallel", "env", "workdir", "shell", "secrets", "limits", "worktree", "artifacts", "isolate", "unit"}
 	kindKeys = []string{"run", "approve", "ask", "wait", "start"} // what it does
 	workKeys = []string{"timeout", "retry", "each", "parallel"}   // of run and start
-	runKeys  = []string{"env", "workdir", "shell", "secrets", "limits", "worktree", "artifacts"}
+	runKeys  = []string{"env", "workdir", "shell", "secrets", "limits", "worktree", "artifacts", "isolate", "unit"}
 	// singleKeys are those of a step that stands for itself: a handler or a hook.
 	singleKeys = []string{"name", "run", "timeout", "retry", "env", "workdir", "shell", "secrets", "limits", "worktree", "artifacts"}
 	// inlineKeys are those that a workflow of one command has beside the workflow's own.
-	inlineKeys = []string{"retry", "limits", "worktree", "artifacts"}
+	inlineKeys = []string{"retry", "limits", "worktree", "artifacts", "isolate", "unit"}
 )
 
 // maxParallel bounds how many elements are worked on at once, and maxAttempts how often a step is tried.
@@ -129,6 +129,10 @@ func (d *decoder) stepKey(s *stepNode, k, v *strict.Node) {
 		s.Worktree = d.worktree(v)
 	case "artifacts":
 		s.Artifacts = d.artifacts(v)
+	case "isolate":
+		d.isolate(s, v)
+	case "unit":
+		d.unit(s, v)
 	}
 }
 
@@ -174,6 +178,7 @@ func (d *decoder) stepTogether(s *stepNode) {
 		d.Errorf(s.given["on_failure"], "give one of always and on_failure")
 	}
 	d.notTwice(s.given["secrets"], s.Secrets, s.Env)
+	d.isolateTogether(s)
 }
 
 // yes reads a key that is true or not there.

@@ -36,6 +36,7 @@ const release = `workflows:
       - {name: once, start: {workflow: child, input: {v: 1}}}
       - {name: clean, run: [rm, x], always: true}
       - {name: tell, start: child, on_failure: true, needs: [clean]}
+      - {name: apart, run: ./long.sh, isolate: unit, unit: {MemoryMax: 2G, CPUWeight: 50, PrivateTmp: true, ReadWritePaths: [/srv/a, /srv/b]}}
   child: {run: echo hi, retry: {attempts: 2}, limits: {tasks: 5}, worktree: true, workdir: a, artifacts: [{name: r, path: r}]}
 `
 
@@ -69,6 +70,9 @@ func TestEveryKeyOfAStep(t *testing.T) {
 		{Name: "once", Start: &runner.Start{Workflow: "child", Input: []byte(`{"v":1}`)}},
 		{Name: "clean", Command: runner.Command{Argv: []string{"rm", "x"}}, Final: runner.Always},
 		{Name: "tell", Start: &runner.Start{Workflow: "child"}, Final: runner.OnFailure, Needs: []string{"clean"}},
+		{Name: "apart", Command: shell("./long.sh"), Isolate: &runner.Isolate{Directives: []runner.Directive{
+			{Name: "MemoryMax", Value: "2G"}, {Name: "CPUWeight", Value: 50.0}, {Name: "PrivateTmp", Value: true},
+			{Name: "ReadWritePaths", Value: []any{"/srv/a", "/srv/b"}}}}},
 	}
 	w := c.Workflow("release")
 	programs := cmpopts.IgnoreFields(runner.Step{}, "If")
@@ -143,6 +147,24 @@ func TestStepErrors(t *testing.T) {
 			"steps[6].ask: a step that runs after all others does not wait: ask is for the others",
 			"steps[7].always: want true; leave always out for a step that is one of the others",
 			"steps[8].secrets: TOKEN is given by env, too"}},
+		{"units", `
+{name: a, run: x, isolate: yes},
+{name: b, run: x, isolate: unit, unit: {MemoryMx: 2G, PrivateTmp: maybe, Restart: always}},
+{name: c, run: x, unit: {PrivateTmp: true}},
+{name: d, run: x, isolate: unit, worktree: true},
+{name: e, run: x, isolate: unit, always: true},
+{name: f, ask: x, isolate: unit},
+{name: g, run: x, isolate: unit, unit: [PrivateTmp]}`, []string{
+			`steps[0].isolate: want one of unit, got "yes"`,
+			`steps[1].unit.MemoryMx: unknown directive "MemoryMx" (did you mean "MemoryMax"?)`,
+			`steps[1].unit.PrivateTmp: "maybe" is not true or false`,
+			`steps[1].unit.Restart: directive "Restart" cannot be set for a step: its retry says whether it is tried again`,
+			"steps[2].unit: unit goes with isolate: unit",
+			"steps[3].worktree: a worktree goes when the service stops, and a step with isolate: unit does not",
+			"steps[4].isolate: a step that runs after all others ends with its run: isolate is for the others",
+			"steps[5].isolate: isolate is for run, and this step has ask",
+			"steps[6].unit: want a mapping of systemd's directives, such as {MemoryMax: 2G, ProtectSystem: strict}, got a list",
+		}},
 		{"values", `
 {name: a, run: x, needs: x, if: true, continue_on_error: 1, each: 5, parallel: 0},
 {name: b, run: x, needs: [5], if: ".[", each: " ", retry: {attempts: 1, wait: 10s, max_wait: 5s, exit_codes: [0, 256, 3, 3]}},

@@ -52,7 +52,7 @@ func (d *decoder) workflowKey(w *Workflow, r *workflowRef, k, v *strict.Node) bo
 		w.Env = d.env(v)
 	case "timeout":
 		w.Timeout, _ = d.Duration(v)
-	case "workdir", "run", "steps", "retry", "limits", "worktree", "artifacts":
+	case "workdir", "run", "steps", "retry", "limits", "worktree", "artifacts", "isolate", "unit":
 	case "shell":
 		w.Shell = d.shell(v)
 	case "concurrency":
@@ -81,12 +81,13 @@ func (d *decoder) work(w *Workflow, r *workflowRef, n *strict.Node, given map[st
 	case run != nil && steps != nil:
 		d.Errorf(steps, "give one of run and steps")
 	case run != nil:
-		s := &stepNode{Step: runner.Step{Name: w.Name}, node: n}
+		s := &stepNode{Step: runner.Step{Name: w.Name}, node: n, given: given}
 		for k, v := range d.Pairs(n) {
 			if k.Value == "run" || slices.Contains(inlineKeys, k.Value) || k.Value == "workdir" && given["worktree"] != nil {
 				d.stepKey(s, k, v)
 			}
 		}
+		d.isolateTogether(s)
 		nodes = []*stepNode{s}
 	case steps != nil:
 		for _, key := range inlineKeys {

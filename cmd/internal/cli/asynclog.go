@@ -60,6 +60,7 @@ func (l *asyncLog) run() {
 			l.write(r)
 		case <-l.quit:
 			if len(l.records) == 0 {
+				l.say()
 				return
 			}
 		}
@@ -71,6 +72,11 @@ func (l *asyncLog) write(r *asyncRecord) {
 		l.lost.Add(1)
 		return
 	}
+	l.say()
+}
+
+// say tells how many records were lost.
+func (l *asyncLog) say() {
 	n := l.lost.Swap(0)
 	if n == 0 {
 		return

@@ -73,6 +73,13 @@ func Main(env Env) int {
 	return a.exit(err)
 }
 
+// Command is the whole command line, for those who describe it.
+func Command(env Env) *cobra.Command {
+	a := &app{Env: env}
+	a.root = newRoot(a)
+	return a.root
+}
+
 func newRoot(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "marbles",
@@ -109,7 +116,7 @@ in plain files. "marbles run" (or "marbles" alone) is the service; "marbles roll
 		newList(a), newCheck(a), newNext(a),
 		newStatus(a), newRuns(a), newShow(a), newPoll(a), newWatch(a),
 		newPrune(a), newDoctor(a),
-		newWhy(a), newInit(a), newService(a), newCompletion(a), newVersion(a), newArtifacts(a),
+		newWhy(a), newInit(a), newImport(a), newService(a), newSystemd(a), newLaunchd(a), newCompletion(a), newVersion(a), newArtifacts(a),
 	)
 	return root
 }
@@ -166,6 +173,12 @@ func needState(s *settings.Settings) error {
 // catalogs reads the definitions of every source, one catalog for each workspace. Readers are exempt from the rule
 // about files that others may write.
 func (a *app) catalogs(s *settings.Settings, running bool) ([]*catalog.Catalog, error) {
+	if !running && len(s.Sources) == 0 { // readers fall back to the machine's service, as with the state root
+		here, err := catalog.Locate("", a.Cwd)
+		if _, serr := os.Stat(systemJobs); err == nil && here.Path == "" && serr == nil {
+			s.Sources = []string{systemJobs}
+		}
+	}
 	sources, err := catalog.LocateAll(s.Sources, a.Cwd)
 	if err != nil {
 		return nil, err
@@ -199,8 +212,15 @@ func outliveReaders() {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // never read: what does not fit in is dropped
 }
 
-// version is the module's version, as the build recorded it.
+// release is the version of a release, put in by the linker (packaging/release): a release is built from a commit, which
+// the module's own version does not know.
+var release = ""
+
+// version is the release's version, else the module's as the build recorded it.
 func version() string {
+	if release != "" {
+		return release
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok || info.Main.Version == "" || info.Main.Version == "(devel)" {
 		return "devel"

@@ -1,8 +1,11 @@
 package cli
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -108,6 +111,9 @@ func (a *app) exit(err error) int {
 	}
 	var diags catalog.Diagnostics
 	var settings *settingsError
+	if f, ok := a.Stderr.(*os.File); ok && isJournal(f, a.getenv("JOURNAL_STREAM")) {
+		a.Stderr = errorLines{f}
+	}
 	switch text := err.Error(); {
 	case errors.As(err, &diags):
 		for _, d := range diags {
@@ -125,6 +131,20 @@ func (a *app) exit(err error) int {
 		fmt.Fprintf(a.Stderr, "hint: %s\n", strict.OneLine(hint))
 	}
 	return code(err)
+}
+
+// errorLines writes lines as sd-daemon(3) has it, so that the journal keeps them as errors.
+type errorLines struct{ to io.Writer }
+
+func (e errorLines) Write(b []byte) (int, error) {
+	var out []byte
+	for line := range bytes.Lines(b) {
+		out = append(append(out, "<3>"...), line...)
+	}
+	if _, err := e.to.Write(out); err != nil {
+		return 0, err
+	}
+	return len(b), nil
 }
 
 func count(n int, what string) string {

@@ -167,6 +167,9 @@ func (n *node) row() []string {
 	for _, s := range n.waits {
 		if s.Status == state.Pending && n.record == nil {
 			row[2] = "waits"
+			if s.Kind == state.SuspendUnit {
+				row[2] = string(state.Running)
+			}
 		}
 		if text := waitNote(s); text != "" {
 			notes = append(notes, text)
@@ -182,6 +185,8 @@ func (n *node) row() []string {
 // waitNote says what a step waits for, or how that ended.
 func waitNote(s *state.Suspension) string {
 	switch {
+	case s.Status == state.Pending && s.Kind == state.SuspendUnit:
+		return "in " + clean(s.Text(), 100)
 	case s.Status == state.Pending:
 		return "waits for " + clean(s.Text(), 100)
 	case s.Status == state.NoLongerOpen:
@@ -207,7 +212,7 @@ func waitNote(s *state.Suspension) string {
 // recordRow is the record of a step or an item.
 func recordRow(s *state.StepRecord) []string {
 	cpu, memory := "-", "-"
-	if ms := s.UserMS + s.SystemMS; ms > 0 {
+	if ms := s.UserMS + s.SystemMS + s.CPUMS; ms > 0 {
 		cpu = (time.Duration(ms) * time.Millisecond).String()
 	}
 	if s.MaxRSS > 0 {
@@ -226,6 +231,9 @@ func recordRow(s *state.StepRecord) []string {
 	}
 	if s.Child != "" {
 		notes = append(notes, "started "+clean(s.Child, 40))
+	}
+	if s.Unit != "" {
+		notes = append(notes, "in "+clean(s.Unit, 80))
 	}
 	if len(s.Leftover) > 0 {
 		notes = append(notes, "left behind and ended: "+clean(strings.Join(s.Leftover, ", "), 100))

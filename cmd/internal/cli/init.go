@@ -68,8 +68,8 @@ func newInit(a *app) *cobra.Command {
 	}
 }
 
-// writeStarter creates the file whole or not at all: a link with a name that must not exist yet.
-func writeStarter(path string, text []byte) (err error) {
+// writeStarter writes a starter into a folder that has no definitions yet.
+func writeStarter(path string, text []byte) error {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("cannot write the starter: %w", err)
@@ -83,17 +83,28 @@ func writeStarter(path string, text []byte) (err error) {
 			return state.Hint(usage("cannot write a starter: %s exists already", filepath.Join(dir, e.Name())), "marbles list")
 		}
 	}
-	f, err := os.CreateTemp(dir, ".starter-*")
+	return writeNew(path, text, 0o644)
+}
+
+// writeNew creates a file whole or not at all: a link with a name that must not exist yet. Its folder is made.
+func writeNew(path string, text []byte, mode fs.FileMode) error {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("cannot write %s: %w", path, err)
+	}
+	f, err := os.CreateTemp(dir, ".new-*")
 	if err != nil {
-		return fmt.Errorf("cannot write the starter: %w", err)
+		return fmt.Errorf("cannot write %s: %w", path, err)
 	}
 	defer os.Remove(f.Name())
 	_, werr := f.Write(text)
-	if err := errors.Join(werr, f.Chmod(0o644), f.Close()); err != nil {
-		return fmt.Errorf("cannot write the starter: %w", err)
+	if err := errors.Join(werr, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("cannot write %s: %w", path, err)
 	}
-	if err := os.Link(f.Name(), path); err != nil {
-		return fmt.Errorf("cannot write the starter: %w", err)
+	if err := os.Link(f.Name(), path); errors.Is(err, fs.ErrExist) {
+		return usage("cannot write %s: it exists already", path)
+	} else if err != nil {
+		return fmt.Errorf("cannot write %s: %w", path, err)
 	}
 	return nil
 }

@@ -30,6 +30,7 @@ type listedSchedule struct {
 	Workflow  string         `json:"workflow"`
 	Cadence   string         `json:"cadence"`
 	Enabled   bool           `json:"enabled"`
+	Clock     *handedClock   `json:"clock,omitzero"` // whose it is, where it was handed to an init system
 	Input     jsontext.Value `json:"input,omitempty"`
 	Workspace string         `json:"workspace"`
 	File      string         `json:"file"`
@@ -37,16 +38,17 @@ type listedSchedule struct {
 }
 
 type listedMonitor struct {
-	Key       string `json:"key"`
-	Label     string `json:"label"`
-	Kind      string `json:"kind"`
-	Watch     string `json:"watch"`
-	Cadence   string `json:"cadence"`
-	Enabled   bool   `json:"enabled"`
-	Start     string `json:"start,omitempty"`
-	Workspace string `json:"workspace"`
-	File      string `json:"file"`
-	Line      int    `json:"line"`
+	Key       string       `json:"key"`
+	Label     string       `json:"label"`
+	Kind      string       `json:"kind"`
+	Watch     string       `json:"watch"`
+	Cadence   string       `json:"cadence"`
+	Enabled   bool         `json:"enabled"`
+	Clock     *handedClock `json:"clock,omitzero"` // as of a schedule
+	Start     string       `json:"start,omitempty"`
+	Workspace string       `json:"workspace"`
+	File      string       `json:"file"`
+	Line      int          `json:"line"`
 }
 
 func newList(a *app) *cobra.Command {
@@ -65,7 +67,7 @@ func newList(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			l := newListing(catalogs)
+			l := newListing(catalogs, handedClocks(s))
 			if asJSON {
 				return printJSON(a.Stdout, l)
 			}
@@ -76,7 +78,7 @@ func newList(a *app) *cobra.Command {
 	return c
 }
 
-func newListing(catalogs []*catalog.Catalog) listing {
+func newListing(catalogs []*catalog.Catalog, clock func(project, key string) *handedClock) listing {
 	l := listing{Workflows: []listedWorkflow{}, Schedules: []listedSchedule{}, Monitors: []listedMonitor{}}
 	for _, c := range catalogs {
 		ws := c.Sources[0].Workspace
@@ -84,10 +86,10 @@ func newListing(catalogs []*catalog.Catalog) listing {
 			l.Workflows = append(l.Workflows, listedWorkflow{w.Name, w.Describe, len(w.Steps), ws, w.Position.File, w.Position.Line})
 		}
 		for _, s := range c.Schedules {
-			l.Schedules = append(l.Schedules, listedSchedule{s.Key, s.Label, s.Workflow, s.Cadence.String(), s.Enabled, s.Input, ws, s.Position.File, s.Position.Line})
+			l.Schedules = append(l.Schedules, listedSchedule{s.Key, s.Label, s.Workflow, s.Cadence.String(), s.Enabled, clock(ws, s.Key), s.Input, ws, s.Position.File, s.Position.Line})
 		}
 		for _, m := range c.Monitors {
-			l.Monitors = append(l.Monitors, listedMonitor{m.Key, m.Label, m.Source.Kind(), m.Source.String(), m.Cadence.String(), m.Enabled, m.Start, ws, m.Position.File, m.Position.Line})
+			l.Monitors = append(l.Monitors, listedMonitor{m.Key, m.Label, m.Source.Kind(), m.Source.String(), m.Cadence.String(), m.Enabled, clock(ws, m.Key), m.Start, ws, m.Position.File, m.Position.Line})
 		}
 	}
 	return l
@@ -99,14 +101,14 @@ func (l listing) print(a *app) error {
 		rows = append(rows, []string{"workflow", clean(w.Name, 60), "-", clean(w.Describe, 60)})
 	}
 	for _, s := range l.Schedules {
-		rows = append(rows, []string{"schedule", s.Key, s.Cadence + disabled(s.Enabled), "→ " + clean(s.Label, 60)})
+		rows = append(rows, []string{"schedule", s.Key, s.Cadence + disabled(s.Enabled) + s.Clock.mark(), "→ " + clean(s.Label, 60)})
 	}
 	for _, m := range l.Monitors {
 		what := m.Kind + " " + clean(m.Watch, 60)
 		if m.Start != "" {
 			what += " → " + clean(m.Start, 60)
 		}
-		rows = append(rows, []string{"monitor", m.Key, m.Cadence + disabled(m.Enabled), what})
+		rows = append(rows, []string{"monitor", m.Key, m.Cadence + disabled(m.Enabled) + m.Clock.mark(), what})
 	}
 	if len(rows) == 1 {
 		rows = [][]string{{"nothing is defined here; `marbles init` writes a starter"}}

@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
+	"strconv"
+	"strings"
 
 	"github.com/lmittmann/tint"
 	slogjournal "github.com/systemd/slog-journal"
@@ -17,6 +20,9 @@ import (
 func newLogger(w io.Writer, format, level string, getenv func(string) string) *slog.Logger {
 	var l slog.Level
 	_ = l.UnmarshalText([]byte(level)) // settings accepted it
+	if getenv("DEBUG_INVOCATION") != "" {
+		l = slog.LevelDebug // systemd starts it again so, where the unit has RestartMode=debug
+	}
 	f, _ := w.(*os.File)
 	if format == "auto" {
 		switch {
@@ -30,12 +36,9 @@ func newLogger(w io.Writer, format, level string, getenv func(string) string) *s
 	}
 	switch format {
 	case "journal":
-		h, err := slogjournal.NewHandler(&slogjournal.Options{Level: l, ReplaceGroup: journalField, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-			a.Key = "MARBLES_" + journalField(a.Key)
-			return a
-		}})
+		h, err := journalHandler(l)
 		if err == nil {
-			return slog.New(h)
+			return slog.New(readable{Handler: h})
 		}
 		log := slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: l}))
 		log.Warn("cannot log to the system journal, using JSON", "error", err)
@@ -45,6 +48,66 @@ func newLogger(w io.Writer, format, level string, getenv func(string) string) *s
 		return slog.New(tint.NewTextHandler(w, &tint.Options{Level: l, NoColor: !color, TimeFormat: "2006-01-02 15:04:05"}))
 	}
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: l}))
+}
+
+// journalHandler sends records to the system journal, their attributes as fields: MARBLES_KEY, MARBLES_RUN and so on. The
+// place in the code is in CODE_FILE, CODE_LINE and CODE_FUNC.
+func journalHandler(level slog.Level) (slog.Handler, error) {
+	h, err := slogjournal.NewHandler(&slogjournal.Options{Level: level, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+		if a.Key = journalField(a.Key); len(groups) == 0 {
+			a.Key = "MARBLES_" + a.Key
+		}
+		return a
+	}, ReplaceGroup: func(name string) string { return "MARBLES_" + journalField(name) }})
+	if err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// readable puts the attributes behind the message too, for people who read the journal as text: what a record is about is else
+// in its fields alone.
+type readable struct {
+	slog.Handler
+	said string // of WithAttrs
+}
+
+func (h readable) Handle(ctx context.Context, r slog.Record) error {
+	said := h.said
+	r.Attrs(func(a slog.Attr) bool {
+		said += saying(a)
+		return true
+	})
+	out := slog.NewRecord(r.Time, r.Level, r.Message+said, r.PC)
+	r.Attrs(func(a slog.Attr) bool {
+		out.AddAttrs(a)
+		return true
+	})
+	return h.Handler.Handle(ctx, out)
+}
+
+func (h readable) WithAttrs(attrs []slog.Attr) slog.Handler {
+	said := h.said
+	for _, a := range attrs {
+		said += saying(a)
+	}
+	return readable{h.Handler.WithAttrs(attrs), said}
+}
+
+func (h readable) WithGroup(name string) slog.Handler {
+	return readable{h.Handler.WithGroup(name), h.said}
+}
+
+// saying is an attribute as text. The workspace is in its field alone: nobody knows it by its id.
+func saying(a slog.Attr) string {
+	value := a.Value.Resolve().String()
+	if a.Key == "" || a.Key == "workspace" || value == "" {
+		return ""
+	}
+	if strings.ContainsAny(value, " \t\n\"=") {
+		value = strconv.Quote(value)
+	}
+	return " " + a.Key + "=" + value
 }
 
 // isJournal reports whether f is the stream to the journal that systemd named: "device:inode".

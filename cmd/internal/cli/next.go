@@ -15,10 +15,11 @@ import (
 
 // upcoming is `next --json`. Times carry the offset of the cadence's zone.
 type upcoming struct {
-	Key      string   `json:"key"`
-	Cadence  string   `json:"cadence"`
-	Timezone string   `json:"timezone"`
-	Next     []string `json:"next"`
+	Key      string       `json:"key"`
+	Cadence  string       `json:"cadence"`
+	Timezone string       `json:"timezone"`
+	Next     []string     `json:"next"`
+	Clock    *handedClock `json:"clock,omitzero"` // whose it is, where it was handed to an init system
 }
 
 type nextFlags struct {
@@ -85,6 +86,7 @@ func (a *app) next(c *cobra.Command, f nextFlags, args []string) error {
 			return unknownName(catalogs, args[0])
 		}
 		cadence, out.Key = found, args[0]
+		out.Clock = handedClocks(s)(pick(catalogs, args[0]).Sources[0].Workspace, args[0])
 		if !c.Flags().Changed("from") {
 			if from, err = a.lastOf(c, catalogs, args[0], cadence); err != nil {
 				return err
@@ -118,6 +120,12 @@ func (a *app) next(c *cobra.Command, f nextFlags, args []string) error {
 	}
 	if f.json {
 		return printJSON(a.Stdout, out)
+	}
+	if out.Clock != nil {
+		fmt.Fprintf(a.Stderr, "note: %s\n", safe(out.Clock.text()))
+		if stale := out.Clock.stale(out.Key, cadence); stale != "" {
+			fmt.Fprintf(a.Stderr, "note: it was %s\n", safe(stale))
+		}
 	}
 	for _, n := range out.Next {
 		fmt.Fprintln(a.Stdout, n)

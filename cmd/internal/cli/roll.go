@@ -22,6 +22,7 @@ import (
 type rollFlags struct {
 	input         string
 	detach, force bool
+	due           bool
 	as            string // see asFlag
 }
 
@@ -35,7 +36,11 @@ func newRoll(a *app) *cobra.Command {
 A key takes its lock and writes its history, as a timer's tick would; where another process holds the lock, or the key
 is paused, roll says so, and exits 0. A workflow takes no lock. Keys are looked up first. What the steps print goes to
 stderr live; the result goes to stdout as JSON. A run that has to wait for an answer or a time is parked: roll says what
-it waits for and what to type, and exits 0.`,
+it waits for and what to type, and exits 0.
+
+--due is for the timer of an init system, or cron: the key's tick is done only where its history says that a slot is
+due, as the service would, and never twice for one slot, whoever else asks. A slot that is not due is no failure. A key
+of an interval that is not due yet is waited for.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return usage("roll takes one key or workflow name")
@@ -44,12 +49,16 @@ it waits for and what to type, and exits 0.`,
 		},
 		ValidArgsFunction: a.completeNames(true),
 		RunE: func(c *cobra.Command, args []string) error {
+			if f.due {
+				return a.rollDue(c, args[0], f)
+			}
 			return a.roll(c, args[0], f)
 		},
 	}
 	c.Flags().StringVar(&f.input, "input", "", "input as a JSON `object`, laid over the defaults by key")
 	c.Flags().BoolVar(&f.detach, "detach", false, "let the service do it, or without one a process in the background: print the run id and return")
 	c.Flags().BoolVar(&f.force, "force", false, "also where the key is paused")
+	c.Flags().BoolVar(&f.due, "due", false, "only where a slot of the key is due: for timers")
 	hiddenFlag(c, &f.as)
 	return c
 }
@@ -182,19 +191,27 @@ func inputError(err error) error {
 	return usage(`cannot read --input: want a JSON object, as in '{"from":"me"}': %w`, parse)
 }
 
+// launches are the ends of runs that a monitor has launched.
+type launches struct {
+	mu   sync.Mutex // guards runs
+	runs []runner.Result
+}
+
+func (l *launches) add(res runner.Result) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.runs = append(l.runs, res)
+}
+
+func (l *launches) all() []runner.Result {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.runs
+}
+
 // rollKey does one tick of a key. What a monitor launches is this process's to carry to its end.
 func (a *app) rollKey(ctx context.Context, worker *runner.Worker, r *rolling) error {
-	var mu sync.Mutex // guards launched
-	var launched []runner.Result
-	desk := &service.Dispatcher{
-		Worker: worker, Log: r.log, Echo: a.echo(r.as),
-		Local: func() *time.Location { return time.Local },
-		Launched: func(_ string, res runner.Result) {
-			mu.Lock()
-			defer mu.Unlock()
-			launched = append(launched, res)
-		},
-	}
+	desk, launched := a.desk(worker, r)
 	target := service.Target{Workspace: r.ws, Catalog: r.cat}
 	var tick runner.TickResult
 	if sch := r.cat.Schedule(r.name); sch != nil {
@@ -204,23 +221,7 @@ func (a *app) rollKey(ctx context.Context, worker *runner.Worker, r *rolling) er
 	} else {
 		tick = desk.Monitor(ctx, target, r.cat.Monitor(r.name), service.Firing{})
 	}
-	derr := a.drain(ctx, worker)
-	desk.Wait()
-	if tick.Outcome == state.SlotSkipped {
-		a.saySkipped(tick)
-		return derr
-	}
-	res, err := tick.Result, errors.Join(tick.Err, derr)
-	for _, l := range launched {
-		if err == nil && (res.RunID == "" || runErr(l) != nil) {
-			res, err = l, runErr(l)
-		}
-	}
-	if err == nil && res.RunID == "" {
-		fmt.Fprintf(a.Stderr, "%s: nothing to do\n", r.name)
-		return nil
-	}
-	return a.rolled(res, err)
+	return a.ticked(ctx, worker, desk, r, tick, launched)
 }
 
 // saySkipped says what stood in a tick's way.

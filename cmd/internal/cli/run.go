@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -13,6 +14,7 @@ import (
 
 	"marbles/cmd/internal/service"
 	"marbles/cmd/internal/settings"
+	"marbles/runner"
 	"marbles/state"
 )
 
@@ -55,15 +57,35 @@ signal cuts that short. SIGHUP reads the definitions again, all or nothing.`,
 			if a.dryRun {
 				log.Warn("dry run: nothing is written under the state root, but commands are executed")
 			}
+			output, finish := a.journalOutput(s, log)
 			err = service.Run(context.Background(), service.Options{
 				Settings: s, Cwd: a.Cwd, Open: open, Env: a.Env.Env, DryRun: a.dryRun, Log: log,
-				Stop: stop, Kill: kill, Reload: reload,
+				Stop: stop, Kill: kill, Reload: reload, Output: output,
 			})
+			finish()
 			if errors.Is(err, service.ErrSecond) {
 				return state.Hint(err, "stop it first, or send it SIGHUP to read the definitions again")
 			}
 			return err
 		},
+	}
+}
+
+// journalOutput is what sends the output of runs to the system journal, nil for none, and what ends it.
+func (a *app) journalOutput(s *settings.Settings, log *slog.Logger) (output func(runner.Stream) io.WriteCloser, finish func()) {
+	if !s.JournalOutput {
+		return nil, func() {}
+	}
+	h, err := openJournal(journalSocket, slog.LevelInfo)
+	if err != nil {
+		log.Warn("journal_output has no effect: there is no systemd journal", "error", err)
+		return nil, func() {}
+	}
+	o := newJournalOutput(h)
+	return o.stream, func() {
+		if lost := o.close(time.Second); lost > 0 {
+			log.Warn("output lines were not sent to the systemd journal", "lines", lost)
+		}
 	}
 }
 

@@ -9,17 +9,7 @@ import (
 )
 
 func newService(a *app) *cobra.Command {
-	parent := &cobra.Command{
-		Use:   "service",
-		Short: "Units that start the service under systemd or launchd",
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return unknownCommand(c, args[0])
-			}
-			return usageError(c, usage("service takes a command: print"))
-		},
-		RunE: func(*cobra.Command, []string) error { return nil },
-	}
+	parent := parentCommand("service", "The service itself under systemd or launchd", "install, uninstall, status, print")
 	names := packaging.Names()
 	var binary, config string
 	print := &cobra.Command{
@@ -45,6 +35,7 @@ func newService(a *app) *cobra.Command {
 	}
 	print.Flags().StringVar(&binary, "binary", "", "`path` of the marbles binary in the unit (default: as packaged)")
 	print.Flags().StringVar(&config, "settings", "", "`path` of the settings file in the unit (default: as packaged)")
+	parent.AddCommand(newServiceInstall(a)...)
 	parent.AddCommand(print)
 	return parent
 }

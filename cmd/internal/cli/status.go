@@ -77,6 +77,8 @@ type keyStatus struct {
 	Holder     string       `json:"holder,omitempty"`  // who holds the key's lock now
 	Pending    string       `json:"pending,omitempty"` // workflow of a launch that has not been started
 	Paused     *pauseStatus `json:"paused,omitzero"`   // the key itself
+	Clock      *handedClock `json:"clock,omitzero"`    // whose it is, where it was handed to an init system
+	stale      string
 	// Of a monitor: its source is down, or it sees only a part of it, and since when.
 	Down     bool     `json:"down,omitzero"`
 	Degraded []string `json:"degraded,omitempty"`
@@ -144,6 +146,7 @@ func readStatus(ws *state.Workspace, here bool) workspaceStatus {
 	st.addKeys(ws, damaged)
 	st.addUpcoming(ws, damaged)
 	st.addPauses(ws, damaged)
+	st.addClocks(ws, damaged)
 	slices.SortFunc(st.Keys, func(x, y keyStatus) int { return strings.Compare(x.Key, y.Key) })
 	newest, unsettled, err := ws.Overview(5)
 	if err != nil {
@@ -203,6 +206,7 @@ func (st *workspaceStatus) addWaiting(ws *state.Workspace, id string, damaged fu
 // suspensionKinds are the kinds of a suspension as --json has them.
 var suspensionKinds = map[string]string{
 	state.SuspendInput: "question", state.SuspendPause: "pause", state.SuspendWait: "wait", state.SuspendChild: "child",
+	state.SuspendUnit: "unit",
 }
 
 // addPauses adds what is paused.
@@ -225,6 +229,42 @@ func (st *workspaceStatus) addPauses(ws *state.Workspace, damaged func(error)) {
 			st.Keys = append(st.Keys, keyStatus{Key: key})
 		}
 		st.Keys[i].Paused = newPauseStatus(p)
+	}
+}
+
+// addClocks adds whose clock was handed to an init system.
+func (st *workspaceStatus) addClocks(ws *state.Workspace, damaged func(error)) {
+	keys, err := ws.HandedKeys()
+	if err != nil {
+		damaged(err)
+	}
+	for _, key := range keys {
+		h, err := ws.Handed(key)
+		if err != nil {
+			damaged(err)
+			continue
+		}
+		if h == nil {
+			continue
+		}
+		i := slices.IndexFunc(st.Keys, func(k keyStatus) bool { return k.Key == key })
+		if i < 0 {
+			i = len(st.Keys)
+			st.Keys = append(st.Keys, keyStatus{Key: key})
+		}
+		k := &st.Keys[i]
+		if h.Idle {
+			k.stale = fmt.Sprintf("%s is not in force, but files of it may be left: marbles %s uninstall %s --%s, or install", h.Unit, h.Manager, key, h.Scope)
+			continue
+		}
+		if off := h.Off(); off != "" {
+			k.stale = fmt.Sprintf("%s is %s, so its clock is the service's: marbles %s install %s --%s, or uninstall", h.Unit, off, h.Manager, key, h.Scope)
+			continue
+		}
+		k.Clock = clockOf(ws, key)
+		if k.Clock != nil && k.Cadence != "" && h.Cadence != "" && h.Cadence != k.Cadence {
+			k.stale = fmt.Sprintf("made from %s: marbles %s install %s --%s", h.Cadence, h.Manager, key, h.Scope)
+		}
 	}
 }
 
@@ -434,6 +474,12 @@ func (k *keyStatus) note() string {
 	var notes []string
 	if k.Paused != nil {
 		notes = append(notes, k.Paused.text())
+	}
+	if k.Clock != nil {
+		notes = append(notes, k.Clock.text())
+	}
+	if k.stale != "" {
+		notes = append(notes, k.stale)
 	}
 	if k.Holder != "" {
 		notes = append(notes, "running ("+k.Holder+")")

@@ -66,6 +66,7 @@ type watcher struct {
 	reason   *state.RunError
 	begun    bool   // it has settled by its record, and had begun
 	orphan   bool   // its owner is gone and nobody settled it
+	unit     string // of its latest step, where that has one and has not ended: it outlives the run's owner
 	waits    string // what a parked run was last said to wait for
 	instead  string // the run that was launched in its place
 }
@@ -74,6 +75,12 @@ func (w *watcher) entry(e state.Entry) error {
 	switch e.Kind {
 	case "start": // a further owner goes on in the same journal
 		w.ended = false
+	case "spawn":
+		if w.unit = ""; e.Unit != nil {
+			w.unit = e.Unit.Unit
+		}
+	case "step":
+		w.unit = ""
 	case "end":
 		w.ended, w.status, w.reason = true, e.Status, e.Error
 	}
@@ -106,19 +113,30 @@ func (w *watcher) done() (bool, error) {
 		return true, nil
 	}
 	if f.Run.Status == state.Running && !f.Owner().Alive() {
+		if w.unit != "" {
+			w.say("run " + w.id + " goes on in unit " + w.unit + "; the next `marbles run` takes it over")
+			return false, nil
+		}
 		w.orphan = true
 		return true, nil
 	}
 	w.orphan = false
 	if f.Run.Status == state.Suspended {
-		if text := waitsText(f); text != w.waits && text != "" {
-			w.waits = text
-			fmt.Fprintf(w.err, "run %s waits for %s\n", w.id, safe(text))
+		if text := waitsText(f); text != "" {
+			w.say("run " + w.id + " waits for " + text)
 		}
 	} else {
 		w.waits = ""
 	}
 	return false, nil
+}
+
+// say says once what a run waits for.
+func (w *watcher) say(text string) {
+	if text != w.waits {
+		w.waits = text
+		fmt.Fprintln(w.err, safe(text))
+	}
 }
 
 func (w *watcher) verdict() error {

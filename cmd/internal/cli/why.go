@@ -232,6 +232,9 @@ func (in *inquest) ended(slot scheduler.Slot) (*slotFate, error) {
 			f.Reason = p.Reason
 			return f, nil
 		}
+		if clock := clockOf(in.ws, in.key); clock != nil {
+			return in.fate("future", what+" is not due yet; "+clock.text()), nil
+		}
 		return in.fate("future", what+" is not due yet"), nil
 	}
 	if p := pauses.Within(in.key, slot.At); p != nil {
@@ -371,6 +374,13 @@ func (in *inquest) open(what string, at time.Time) (*slotFate, error) {
 		return in.fate("unseen", fmt.Sprintf("%s is not accounted for: the service knows the key with another cadence (%s), and has not read the definitions since", what, seen.Cadence)), nil
 	case at.Before(seen.At.Time):
 		return in.fate("unseen", fmt.Sprintf("%s was before this cadence was first seen, at %s", what, in.clock(seen.At.Time))), nil
+	}
+	if clock := clockOf(in.ws, in.key); clock != nil {
+		look := "launchctl print gui/$UID/" + clock.Unit
+		if clock.Manager == "systemd" {
+			look = "systemctl --" + clock.Scope + " status " + clock.Unit
+		}
+		return in.fate("due", fmt.Sprintf("%s is not accounted for: %s (%s); what it did not start is decided by catch_up when it does next", what, clock.text(), look)), nil
 	}
 	beat, err := in.ws.Heartbeat()
 	switch {

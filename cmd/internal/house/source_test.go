@@ -112,10 +112,10 @@ func sources(t *testing.T) []source {
 	return all
 }
 
-// program are the sources that end up in the binary: no tests, and no tools that measure it.
+// program are the sources that end up in the binary: no tests, and no tools that measure or describe it.
 func program(t *testing.T) []source {
 	t.Helper()
-	return slices.DeleteFunc(slices.Clone(sources(t)), func(s source) bool { return s.test || s.in("bench") })
+	return slices.DeleteFunc(slices.Clone(sources(t)), func(s source) bool { return s.test || s.in("bench cmd/internal/manpages") })
 }
 
 func readFile(t *testing.T, name string) string {

@@ -37,15 +37,19 @@ func (a armed) cadence() scheduler.Cadence {
 
 // plan is what is in force: every trigger, and whose it is. It is immutable.
 type plan struct {
-	targets  []*Target
-	armed    map[string]armed // by trigger id
-	triggers int
+	targets []*Target
+	armed   map[string]armed // by trigger id
+	// Keys whose clock was handed to an init system, and those whose clock was, and is off; by trigger id.
+	handed, orphans map[string]*state.Handed
+	triggers        int
 }
 
-// live reports whether a key of a workspace is still in force.
+// live reports whether a key of a workspace is still in force. One that was handed to an init system is: what was decided
+// before that is done.
 func (p *plan) live(ws *state.Workspace, key string) bool {
-	_, ok := p.armed[triggerID(ws, key)]
-	return ok
+	id := triggerID(ws, key)
+	_, ok := p.armed[id]
+	return ok || p.handed[id] != nil
 }
 
 func (p *plan) target(ws *state.Workspace) *Target {
@@ -82,7 +86,7 @@ func makePlan(targets []*Target, now time.Time, local *time.Location, log *slog.
 	for _, t := range targets {
 		n += len(t.Catalog.Schedules) + len(t.Catalog.Monitors)
 	}
-	p := &plan{targets: targets, armed: make(map[string]armed, n)}
+	p := &plan{targets: targets, armed: make(map[string]armed, n), handed: map[string]*state.Handed{}, orphans: map[string]*state.Handed{}}
 	triggers := make([]scheduler.Trigger, 0, n)
 	for _, t := range targets {
 		h, err := readHistories(t, now, local, log)
@@ -90,6 +94,13 @@ func makePlan(targets []*Target, now time.Time, local *time.Location, log *slog.
 			return nil, nil, err
 		}
 		t.each(func(a armed, tr scheduler.Trigger, enabled bool) {
+			if record := h.handed[a.key()]; record != nil && !record.Idle {
+				if record.Off() == "" {
+					p.handed[tr.ID] = record
+					return
+				}
+				p.orphans[tr.ID] = record
+			}
 			if enabled && h.pauses.Of(a.key()) == nil && h.arm(a.key(), &tr) {
 				p.armed[tr.ID] = a
 				triggers = append(triggers, tr)
@@ -110,13 +121,15 @@ type histories struct {
 	since map[string]state.Since
 	// pauses are what is paused, or was.
 	pauses *state.Pauses
+	// handed are the keys that were handed to an init system.
+	handed map[string]*state.Handed
 	// ailing are the keys whose health is on record.
 	ailing map[string]bool
 }
 
 func readHistories(t *Target, now time.Time, local *time.Location, log *slog.Logger) (*histories, error) {
-	h := &histories{ws: t.Workspace, now: now, local: local, log: log}
-	h.pauses = readPauses(h)
+	h := &histories{ws: t.Workspace, now: now, local: local, log: log.With("workspace", t.Workspace.ID())}
+	h.pauses, h.handed = readPauses(h), readHanded(t.Workspace, log)
 	keys, err := t.Workspace.Keys()
 	if err != nil {
 		log.Error("histories cannot be listed", "workspace", t.Workspace.ID(), "error", err)

@@ -108,7 +108,7 @@ func (w *world) process() *Dispatcher {
 		}),
 		Log:      slog.New(slog.NewTextHandler(w.log, nil)),
 		Local:    func() *time.Location { return time.UTC },
-		Launched: func(string, runner.Result) {},
+		Launched: func(*state.Workspace, string, runner.Result) {},
 	}
 	w.t.Cleanup(func() { w.stop(d) })
 	return d

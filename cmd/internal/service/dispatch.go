@@ -26,7 +26,7 @@ type Dispatcher struct {
 	// Echo gets the steps' output live; nil for none.
 	Echo io.Writer
 	// Launched is told how a run ended that a monitor launched. Wait waits for the last of it.
-	Launched func(key string, res runner.Result)
+	Launched func(ws *state.Workspace, key string, res runner.Result)
 
 	launches sync.WaitGroup
 

@@ -29,8 +29,12 @@ func (s *service) fire(due scheduler.Due) {
 // goneReason is why a slot was skipped that came due, and whose key was taken out before it was started.
 const goneReason = "its key was paused, disabled or taken out of the definitions just then"
 
-// gone records a slot that came due while its key was taken out.
+// gone records a slot that came due while its key was taken out. One whose key was handed over just then is for the clock
+// that it was handed to.
 func (s *service) gone(p *plan, due scheduler.Due) {
+	if p.handed[due.ID] != nil {
+		return
+	}
 	id, key, _ := strings.Cut(due.ID, "/")
 	for _, t := range p.targets {
 		if t.Workspace.ID() == id && due.Fire {
@@ -110,6 +114,8 @@ func finished(res runner.TickResult, ws *state.Workspace, key string) time.Time 
 func (s *service) away(st scheduler.Stretch) string {
 	const off, asleep = "off: no service ran then", "asleep, or the clock was set forward"
 	switch {
+	case s.clock != "":
+		return s.clock
 	case st.Last.Before(s.started):
 		return off
 	case !st.First.Before(s.started):
@@ -141,7 +147,7 @@ func (s *service) account(a armed, due scheduler.Due) {
 		if err := a.target.Workspace.KeepSlot(a.key(), e, true); err != nil {
 			s.Log.Error("cannot record missed slots", "key", a.key(), "error", err)
 		}
-		if outcome == state.SlotMissed && a.schedule != nil {
+		if outcome == state.SlotMissed && a.schedule != nil && s.hooks != nil {
 			s.hooks.Missed(a.target.Workspace, a.schedule, e)
 		}
 	}
@@ -292,6 +298,9 @@ func claimed(triggers []scheduler.Trigger, runs []begun, now time.Time) {
 func (s *service) resume(runs []begun) {
 	for _, b := range runs {
 		abandon := func(reason string) {
+			if f, err := b.target.Workspace.Run(b.file.Run.ID); err == nil && f.Run.Status.Settled() {
+				return // somebody cancelled it meanwhile
+			}
 			if err := s.worker.Abandon(b.target.Workspace, b.file, reason); err != nil {
 				s.Log.Error("cannot settle a run that never began", "run", b.file.Run.ID, "error", err)
 			}
@@ -311,7 +320,7 @@ func (s *service) resume(runs []begun) {
 				abandon("its slot is older than catch_up allows")
 				continue
 			}
-			s.Log.Warn("starting a run that was queued and never began", "run", b.file.Run.ID, "key", sch.Key)
+			s.sayResumed(b)
 			a := armed{target: b.target, schedule: sch}
 			file := b.file
 			s.ticks.Go(func() {
@@ -326,7 +335,7 @@ func (s *service) resume(runs []begun) {
 				if res.Outcome != state.SlotParked {
 					s.loop.Finished(triggerID(a.target.Workspace, sch.Key), from)
 				}
-				report(s.Log.With("key", sch.Key), res)
+				report(s.Log.With("key", sch.Key, "workspace", a.target.Workspace.ID()), res)
 			})
 		default:
 			w := b.target.Catalog.Workflow(b.file.Run.Step)
@@ -334,7 +343,7 @@ func (s *service) resume(runs []begun) {
 				abandon("its workflow is no longer defined")
 				continue
 			}
-			s.Log.Warn("starting a run that was queued and never began", "run", b.file.Run.ID, "workflow", w.Name)
+			s.sayResumed(b)
 			if _, err := s.worker.Start(runner.Launch{
 				Workspace: b.target.Workspace, Workflow: &w.Workflow, Queued: b.file,
 				Trigger: ext.Trigger, Kind: ext.Kind, Key: ext.TriggerID, Slot: ext.Slot.Time,
@@ -343,6 +352,19 @@ func (s *service) resume(runs []begun) {
 			}
 		}
 	}
+}
+
+// sayResumed logs that a run on disk is about to start: one that a command has handed over is nothing special.
+func (s *service) sayResumed(b begun) {
+	log := s.Log.With("run", b.file.Run.ID, "workflow", b.file.Run.Step, "workspace", b.target.Workspace.ID())
+	if key := b.file.Run.Extensions.TriggerID; key != "" {
+		log = log.With("key", key)
+	}
+	if b.file.Owner() == state.Self() {
+		log.Info("starting a run that was handed over")
+		return
+	}
+	log.Warn("starting a run that was queued and never began")
 }
 
 // cleanups undo a start, last first.

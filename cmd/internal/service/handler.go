@@ -169,7 +169,7 @@ func (d *Dispatcher) deliver(v *view, tk *runner.Ticking, rec *state.MonitorReco
 	}
 	tk.Launched(p.Run)
 	if run != nil {
-		d.launches.Go(func() { d.Launched(key, run.Wait()) })
+		d.launches.Go(func() { d.Launched(v.t.Workspace, key, run.Wait()) })
 	}
 	rec.Pending = nil
 	return v.commit(rec)

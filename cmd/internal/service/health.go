@@ -148,7 +148,7 @@ func isCertLine(line string) bool { return strings.HasPrefix(line, "certificate 
 
 // logHealth says what has changed since the last look, once.
 func (d *Dispatcher) logHealth(v *view, old *state.Health) {
-	h, log := v.health, d.Log.With("key", v.m.Key)
+	h, log := v.health, d.Log.With("key", v.m.Key, "workspace", v.t.Workspace.ID())
 	switch {
 	case h.Down && !old.Down:
 		log.Warn("source is down", "failures", h.Failures, "since", h.Since.Time, "error", h.LastError)

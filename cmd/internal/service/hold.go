@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"marbles/cmd/internal/catalog"
@@ -15,6 +16,8 @@ import (
 type hold struct {
 	ws     *state.Workspace
 	config *string // where its definitions lie; nil for none
+
+	mu sync.Mutex // guards what follows; held while it is looked after
 	// locks are every service lock it took, the latest last. One is enough: a state root that was moved away and comes
 	// back brings an older one with it.
 	locks []*state.Lock
@@ -59,7 +62,13 @@ func (s *service) take(h *hold) error {
 	return nil
 }
 
+// release gives the workspace up. One that is just being looked after, on a disk that hangs, is left to its lock's next
+// taker, who finds that this process is gone.
 func (h *hold) release() error {
+	if !h.mu.TryLock() {
+		return fmt.Errorf("cannot give %s up: its file system does not answer", h.ws.Project())
+	}
+	defer h.mu.Unlock()
 	var errs []error
 	if h.beats {
 		errs = append(errs, h.ws.RemoveHeartbeat())
@@ -112,29 +121,38 @@ func (s *service) reclaim(catalogs []*catalog.Catalog) ([]*Target, error) {
 // lies where its path says, and no second service is accepted. The error is ErrSecond, where one was meanwhile.
 func (s *service) regain() error {
 	for _, h := range s.holds {
-		if h.held() {
-			h.told = ""
-			continue
-		}
-		log := s.Log.With("workspace", h.ws.ID(), "dir", h.ws.Dir())
-		if h.told == "" {
-			h.told = "lost"
-			log.Error("state was removed or moved away under the service")
-		}
-		err := s.take(h)
-		if err == nil {
-			log.Warn("state was set up again, histories begin anew")
-			if t := s.plan.Load().target(h.ws); t != nil {
-				_, err = firstSights(t, time.Now(), s.Log)
-			}
-		}
-		if errors.Is(err, ErrSecond) {
+		if err := s.keepHold(h); err != nil {
 			return err
 		}
-		if err != nil && err.Error() != h.told {
-			h.told = err.Error()
-			log.Error("state cannot be set up again, trying on", "error", err)
+	}
+	return nil
+}
+
+func (s *service) keepHold(h *hold) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.held() {
+		h.told = ""
+		return nil
+	}
+	log := s.Log.With("workspace", h.ws.ID(), "dir", h.ws.Dir())
+	if h.told == "" {
+		h.told = "lost"
+		log.Error("state was removed or moved away under the service")
+	}
+	err := s.take(h)
+	if err == nil {
+		log.Warn("state was set up again, histories begin anew")
+		if t := s.plan.Load().target(h.ws); t != nil {
+			_, err = firstSights(t, time.Now(), s.Log)
 		}
+	}
+	if errors.Is(err, ErrSecond) {
+		return err
+	}
+	if err != nil && err.Error() != h.told {
+		h.told = err.Error()
+		log.Error("state cannot be set up again, trying on", "error", err)
 	}
 	return nil
 }

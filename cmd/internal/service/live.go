@@ -15,8 +15,11 @@ type watchers struct {
 	s   *service
 	hub *live.Hub
 
-	stop    context.CancelFunc // ends the watches in force; only the loop that serves touches it
-	watches sync.WaitGroup     // a look that a hint asks for is among the service's ticks
+	watches sync.WaitGroup // a look that a hint asks for is among the service's ticks
+
+	change sync.Mutex         // guards stop and over
+	stop   context.CancelFunc // ends the watches in force
+	over   bool               // nothing is watched any more
 
 	mu     sync.Mutex // guards pulses
 	pulses map[string]*pulse
@@ -40,6 +43,11 @@ func newWatchers(s *service) *watchers {
 // watch begins to watch what is live in a plan, and ends what was watched before. A watch begins with a hint, so that what
 // happened in between is seen.
 func (w *watchers) watch(p *plan) {
+	w.change.Lock()
+	defer w.change.Unlock()
+	if w.over {
+		return
+	}
 	w.stop()
 	ctx, stop := context.WithCancel(w.s.looks)
 	w.stop = stop
@@ -61,7 +69,10 @@ const watchPatience = 2 * time.Second
 
 // end ends every watch: no hint comes after it.
 func (w *watchers) end() {
+	w.change.Lock()
+	w.over = true
 	w.stop()
+	w.change.Unlock()
 	ended := make(chan struct{})
 	go func() { // ends with the last watch
 		w.watches.Wait()

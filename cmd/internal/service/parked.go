@@ -23,6 +23,15 @@ func (s *service) adopt(targets []*Target) {
 	}
 }
 
+// adoptUnits takes the runs over whose units have been at work without a service.
+func (s *service) adoptUnits(targets []*Target) {
+	for _, t := range targets {
+		if err := s.worker.AdoptUnits(s.looks, t.Workspace); err != nil {
+			s.Log.Error("runs with units cannot be read", "workspace", t.Workspace.ID(), "error", err)
+		}
+	}
+}
+
 // nextDue is when a key is due after a finish; zero for never.
 func (s *service) nextDue(ws *state.Workspace, key string, finish time.Time) time.Time {
 	a, ok := s.plan.Load().armed[triggerID(ws, key)]
@@ -82,7 +91,7 @@ const restartAgain = 10 * time.Second
 
 // restart launches a run in place of an interrupted one; the request is done once its file is there.
 func (s *service) restart(t *Target, q state.Request, old *state.RunFile) (done bool) {
-	log := s.Log.With("run", q.Run)
+	log := s.Log.With("run", q.Run, "workspace", t.Workspace.ID())
 	ext := old.Run.Extensions
 	if sch := t.Catalog.Schedule(ext.TriggerID); sch != nil && sch.Workflow == old.Run.Step && ext.Trigger != "launch" {
 		s.restarting.Lock()

@@ -44,16 +44,24 @@ func (p *pauses) look() {
 		return
 	}
 	p.take(targets)
-	next, triggers, err := makePlan(targets, time.Now(), p.s.zone.Location(), p.s.Log)
-	if err != nil {
-		p.s.Log.Error("pauses cannot be put into force", "error", err)
-		return
-	}
 	old := p.s.plan.Load()
-	p.s.plan.Store(next)
-	p.s.loop.Set(triggers)
-	p.s.live.watch(next)
-	p.s.Log.Info("pauses have changed", "triggers", next.triggers, "before", old.triggers)
+	if next := p.s.rearm(targets); next != nil {
+		p.s.Log.Info("pauses have changed", "triggers", next.triggers, "before", old.triggers)
+	}
+}
+
+// rearm arms the loop anew from what is on disk now; nil where that cannot be done. It is called from the service's own loop.
+func (s *service) rearm(targets []*Target) *plan {
+	next, triggers, err := makePlan(targets, time.Now(), s.zone.Location(), s.Log)
+	if err != nil {
+		s.Log.Error("keys cannot be armed anew", "error", err)
+		return nil
+	}
+	s.handed.say(s.plan.Load(), next)
+	s.plan.Store(next)
+	s.loop.Set(triggers)
+	s.live.watch(next)
+	return next
 }
 
 // readPauses reads what is paused in a workspace. What cannot be read pauses nothing, and says so: a file that nobody can

@@ -62,7 +62,7 @@ func (d *Dispatcher) look(ctx context.Context, v *view, committed monitor.Commit
 	if err == nil {
 		obs, err = src.Look(looks, committed, monitor.LookOptions{
 			Timeout: v.m.Timeout,
-			Log:     d.Log.With("key", v.m.Key),
+			Log:     d.Log.With("key", v.m.Key, "workspace", v.t.Workspace.ID()),
 			Fresh:   v.f.Hint || v.f.byPerson(),
 		})
 		leave()

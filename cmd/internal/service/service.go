@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"runtime/debug"
@@ -31,6 +32,7 @@ type Options struct {
 	Env    []string
 	DryRun bool
 	Log    *slog.Logger
+	Output func(runner.Stream) io.WriteCloser // runner.Options.Output; nil for none
 	// Stop, Reload and Kill come from signals: the first Stop drains, a second cuts it short.
 	Stop   <-chan struct{}
 	Kill   <-chan struct{}
@@ -41,10 +43,16 @@ type Options struct {
 type service struct {
 	Options
 	started time.Time
+	clock   string // why slots passed that another clock than the service's should have started; "" for the service's
 	root    *state.Root
 	sources []catalog.Source // as they were found
 	shared  catalog.Shared
-	refused time.Time // when the latest reload failed; zero where it did not
+	keeper  *keeper
+	writes  *writes
+	notices func()        // ends what the manager is told of a start or a stop under way
+	hears   chan struct{} // received from by the loop that hears signals, whose own the next two are
+	reloads bool          // a reload is under way
+	outcome string        // of the latest reload; "" for none yet
 	zone    *scheduler.Zone
 	loop    *scheduler.Loop
 	worker  *runner.Worker
@@ -54,6 +62,7 @@ type service struct {
 	live    *watchers
 	hooks   *Hooks
 	pauses  *pauses
+	handed  *handed
 
 	restarting sync.Mutex // guards what follows
 	restarts   map[string]bool
@@ -69,8 +78,14 @@ func Run(ctx context.Context, o Options) (err error) {
 	var cleanup cleanups
 	defer func() { err = errors.Join(err, cleanup.run()) }()
 
-	s := &service{Options: o, started: time.Now(), zone: scheduler.NewZone("")}
+	s := &service{Options: o, started: time.Now(), zone: scheduler.NewZone(""), hears: make(chan struct{})}
 	s.notify = newNotifier(o.Log)
+	if os.Getpid() == 1 { // of a container
+		orphans, stop := context.WithCancel(context.WithoutCancel(ctx))
+		var reaper sync.WaitGroup
+		reaper.Go(func() { runner.ReapOrphans(orphans) })
+		cleanup.push("orphans", func() error { stop(); reaper.Wait(); return nil })
+	}
 	catalogs, err := s.load()
 	if err != nil {
 		return err
@@ -82,10 +97,15 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	s.hooks, s.pauses = NewHooks(o.Log, o.Settings, s.catalog), newPauses(s)
+	s.hooks, s.pauses, s.handed = NewHooks(o.Log, o.Settings, s.catalog), newPauses(s), newHanded(s)
+	s.writes, s.keeper = &writes{probe: targets[0].Workspace.Probe}, newKeeper(s)
+	s.notices = func() {}
+	cleanup.push("notices", func() error { s.notices(); return nil })
+	cleanup.push("keeper", s.keeper.end)
 	retain := newRetainer(s)
 	s.plan.Store(&plan{targets: targets}) // what dead processes left asks for definitions before anything is armed
 	worker := WorkerOptions(o.Settings, o.Env, o.Log, s.workflow)
+	worker.Output = o.Output
 	worker.TempDir, worker.Parks = runtimeDirectory(o.Env), true
 	if !o.DryRun {
 		worker.Started = s.hooks.Started
@@ -94,8 +114,8 @@ func Run(ctx context.Context, o Options) (err error) {
 	worker.Asked, worker.Late, worker.NextDue = s.asked, s.late, s.nextDue
 	s.worker = runner.New(worker)
 	s.hooks.Worker = s.worker
-	s.desk = &Dispatcher{Worker: s.worker, Log: o.Log, Local: s.zone.Location, Launched: func(key string, res runner.Result) {
-		report(o.Log.With("key", key, "launched", true), runner.TickResult{Result: res, Err: res.Err()})
+	s.desk = &Dispatcher{Worker: s.worker, Log: o.Log, Local: s.zone.Location, Launched: func(ws *state.Workspace, key string, res runner.Result) {
+		report(o.Log.With("key", key, "workspace", ws.ID(), "launched", true), runner.TickResult{Result: res, Err: res.Err()})
 	}}
 	cleanup.push("worker", func() error { return s.drain() })
 
@@ -104,8 +124,10 @@ func Run(ctx context.Context, o Options) (err error) {
 	s.live = newWatchers(s)
 	cleanup.push("looks", func() error { stopLooks(); s.live.end(); return nil })
 
+	s.notices = s.extend(func() string { return "starting: ending what an earlier service left" }, s.started.Add(extendMost))
 	begun := s.recover(ctx, targets)
 	s.pauses.take(targets)
+	s.handed.take(targets)
 	p, triggers, err := makePlan(targets, time.Now(), s.zone.Location(), s.Log)
 	if err != nil {
 		return err
@@ -118,10 +140,12 @@ func Run(ctx context.Context, o Options) (err error) {
 		Zone:     s.zone,
 	})
 	s.plan.Store(p) // with something armed in it: from here on there is a loop, see asked
+	s.handed.say(nil, p)
 	if s.told(ctx) {
 		s.stopping()
 		return nil
 	}
+	s.adoptUnits(targets)
 	s.resume(begun)
 	s.loop.Set(triggers)
 	loopCtx, stopLoop := context.WithCancel(ctx)
@@ -134,6 +158,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		go retain.run(retainCtx) // waited for by the cleanup below
 		cleanup.push("retention", func() error { stopRetain(); <-retain.done; return nil })
 	}
+	s.notices()
 
 	s.Log.Info("service is ready", "triggers", p.triggers, "workspaces", len(targets), "pid", os.Getpid(), "dry_run", o.DryRun)
 	s.warnIdle()
@@ -141,7 +166,15 @@ func Run(ctx context.Context, o Options) (err error) {
 	for _, t := range targets {
 		s.hooks.Resume(t.Workspace)
 	}
-	return s.serve(ctx)
+	atWork, stop := context.WithCancel(ctx)
+	s.keeper.begin(atWork)
+	var watching sync.WaitGroup
+	watching.Go(func() { s.watch(atWork) })
+	err = s.serve(ctx)
+	stop()
+	watching.Wait()
+	s.stopping()
+	return err
 }
 
 // warnIdle says so where nothing is armed.
@@ -163,12 +196,28 @@ func (s *service) told(ctx context.Context) bool {
 	}
 }
 
+// stopping tells the manager, and goes on asking it for time until notices is called.
 func (s *service) stopping() {
-	s.notify.stopping(s.Settings.Drain + s.Settings.Grace)
+	s.notices()
+	until := time.Now().Add(s.Settings.Drain)
+	line := func() string { return drainLine(s.worker, time.Until(until)) }
+	s.notify.stopping(line())
 	s.Log.Info("service is stopping", "drain", s.Settings.Drain.String())
+	s.notices = s.extend(line, until.Add(s.Settings.Grace+extendMost))
 }
 
-// serve answers signals and keeps systemd informed until it is told to stop, or another service has a workspace.
+// drainLine says what is still waited for, and for how long before it is cancelled.
+func drainLine(w *runner.Worker, left time.Duration) string {
+	running, _ := w.Active()
+	runs := several(running, "run")
+	if left <= 0 {
+		return "stopping: " + runs + " cancelled and not ended yet"
+	}
+	return fmt.Sprintf("draining: %s, %s left", runs, left.Round(time.Second))
+}
+
+// serve answers signals and keeps the manager informed until it is told to stop, or another service has a workspace. It
+// does nothing that can wait for a disk.
 func (s *service) serve(ctx context.Context) error {
 	s.notify.ready(s.statusLine())
 	// What was read to get here (parsed documents, histories) is garbage now, and with many thousands of keys it is most
@@ -176,59 +225,68 @@ func (s *service) serve(ctx context.Context) error {
 	debug.FreeOSMemory()
 	status := time.NewTicker(2 * time.Second)
 	defer status.Stop()
-	paused := time.NewTicker(pauseInterval)
-	defer paused.Stop()
-	watchdog, stop := s.notify.watchdog()
-	defer stop()
 	for {
+		reload := s.Reload
+		if s.reloads {
+			reload = nil // it waits in its channel
+		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-s.Stop:
-			s.stopping()
 			return nil
-		case <-s.Reload:
-			s.reload()
-		case <-paused.C:
-			s.pauses.look()
+		case <-reload:
+			s.reloads = true
+			s.notify.reloading(s.statusLine())
+			s.keeper.reload <- struct{}{}
+		case err := <-s.keeper.reloaded:
+			s.reloads = false
+			s.reloaded(err)
+		case err := <-s.keeper.lost:
+			return err
 		case <-status.C:
-			if err := s.regain(); err != nil {
-				s.stopping()
-				return err
-			}
 			s.notify.status(s.statusLine())
-		case <-watchdog:
-			if s.turned(ctx) {
-				s.notify.feed()
-			}
+		case <-s.hears:
 		}
 	}
 }
 
-// turned reports whether the loop and the worker really go on, for the watchdog.
-func (s *service) turned(ctx context.Context) bool {
-	if age := time.Since(s.loop.Turned()); age > loopPatience {
-		s.Log.Error("scheduler loop is stuck, watchdog is not fed", "since", age.Round(time.Second).String())
-		return false
+// reloaded tells how a reload ended: READY=1 either way.
+func (s *service) reloaded(err error) {
+	at := time.Now().In(s.zone.Location()).Format("15:04:05")
+	if err != nil {
+		s.Log.Error("reload failed, the old definitions stay in force", "error", err)
+		s.outcome = "reload failed at " + at + ", old definitions in force: " + brief(err)
+	} else {
+		s.Log.Info("definitions were reloaded", "triggers", s.plan.Load().triggers)
+		s.warnIdle()
+		s.outcome = "reloaded at " + at
 	}
-	ctx, cancel := context.WithTimeout(ctx, loopPatience)
-	defer cancel()
-	if err := s.worker.Ping(ctx); err != nil {
-		s.Log.Error("worker is stuck, watchdog is not fed", "error", err)
-		return false
-	}
-	return true
+	s.notify.ready(s.statusLine())
 }
 
-// loopPatience is how old the loop's last turn may be: it turns at least every 10 s.
-const loopPatience = 12 * time.Second
+// brief is an error's first line, for a status line.
+func brief(err error) string {
+	const most = 160
+	line, rest, _ := strings.Cut(err.Error(), "\n")
+	if len(line) > most {
+		line, rest = strings.ToValidUTF8(line[:most], ""), "…"
+	}
+	if rest != "" {
+		line += " …"
+	}
+	return line
+}
 
 // statusLine says what goes on and what is next, as `systemctl status` shows it.
 func (s *service) statusLine() string {
 	running, queued := s.worker.Active()
-	line := fmt.Sprintf("%d triggers, %d running", s.plan.Load().triggers, running)
-	if !s.refused.IsZero() {
-		line = "reload failed at " + s.refused.In(s.zone.Location()).Format("15:04:05") + ", old definitions in force; " + line
+	line := fmt.Sprintf("%s, %d running", several(s.plan.Load().triggers, "trigger"), running)
+	switch {
+	case s.reloads:
+		line = "reloading; " + line
+	case s.outcome != "":
+		line = s.outcome + "; " + line
 	}
 	if queued > 0 {
 		line += fmt.Sprintf(", %d queued", queued)
@@ -245,6 +303,14 @@ func (s *service) statusLine() string {
 		line += fmt.Sprintf(", next %s at %s", key, at.In(s.zone.Location()).Format(layout))
 	}
 	return line
+}
+
+// several is a number of things, in words for people.
+func several(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 // drain lets running work finish for the drain time, then cancels it.
@@ -276,43 +342,6 @@ func (s *service) drain() error {
 		s.Log.Warn("drain time is over, what still ran was cancelled")
 	}
 	return nil
-}
-
-// reload reads every definition again: all or nothing. Everything that can fail comes first and touches nothing that is in
-// force; the swap cannot fail. Settings and the list of sources need a restart.
-func (s *service) reload() {
-	s.notify.reloading()
-	err := func() error {
-		catalogs, err := s.load()
-		if err != nil {
-			return err
-		}
-		targets, err := s.reclaim(catalogs)
-		if err != nil {
-			return err
-		}
-		s.pauses.take(targets)
-		p, triggers, err := makePlan(targets, time.Now(), s.zone.Location(), s.Log)
-		if err != nil {
-			return err
-		}
-		s.plan.Store(p)
-		s.loop.Set(triggers)
-		s.live.watch(p)
-		s.desk.forget(func(id string) bool { return p.armed[id].monitor != nil })
-		return nil
-	}()
-	if err != nil {
-		s.Log.Error("reload failed, the old definitions stay in force", "error", err)
-		s.refused = time.Now()
-		s.notify.ready(s.statusLine())
-		return
-	}
-	s.refused = time.Time{}
-	debug.FreeOSMemory()
-	s.Log.Info("definitions were reloaded", "triggers", s.plan.Load().triggers)
-	s.warnIdle()
-	s.notify.ready(s.statusLine())
 }
 
 // load reads the definitions. A source that was found once stays where it was: a folder that has vanished since is an

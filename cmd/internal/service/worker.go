@@ -6,6 +6,7 @@ import (
 	"marbles/cmd/internal/catalog"
 	"marbles/cmd/internal/settings"
 	"marbles/runner"
+	"marbles/runner/transient"
 	"marbles/state"
 )
 
@@ -22,5 +23,6 @@ func WorkerOptions(s *settings.Settings, env []string, log *slog.Logger, workflo
 		Artifacts:   state.OpenArtifacts(s.Artifacts),
 		OutputLimit: OutputLimit(s),
 		Cgroups:     s.Cgroups,
+		Units:       transient.Open(),
 	}
 }

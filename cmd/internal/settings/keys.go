@@ -32,6 +32,7 @@ const (
 	duration
 	size
 	shellText
+	yesNo
 )
 
 // key is one setting.
@@ -54,7 +55,7 @@ var keys = []key{
 		describe: "Folders or files with definitions. The flag may be repeated; the variable separates with `:`",
 	},
 	{
-		name: "state", flag: "state", kind: path, shown: "`$STATE_DIRECTORY` for `run` under systemd, else `~/.foundry/marbles`",
+		name: "state", flag: "state", kind: path, shown: "`$STATE_DIRECTORY` for `run` under systemd, `" + systemState + "` with `" + systemFile + "`, else `~/.foundry/marbles`",
 		describe: "The state root. `$STATE_DIRECTORY` also goes before the file's value",
 	},
 	{
@@ -68,6 +69,10 @@ var keys = []key{
 	{
 		name: "log_format", flag: "log-format", kind: choice, choices: []string{"auto", "journal", "text", "json"}, fallback: "auto", shown: "`auto`",
 		describe: "Where and how to log; `auto` is the journal under systemd, text with colour on a terminal, JSON elsewhere",
+	},
+	{
+		name: "journal_output", kind: yesNo, fallback: false, shown: "`false`",
+		describe: "Whether the output of the service's runs goes to the systemd journal too, a line as an entry; see [operations.md](operations.md#logs)",
 	},
 	{
 		name: "concurrency", flag: "concurrency", kind: count, low: 1, high: 10000, fallback: 16, shown: "`16`",
@@ -149,6 +154,8 @@ func (k key) value() string {
 		return "size (`0`, `512KiB`, `64MiB`, `2GiB`)"
 	case shellText:
 		return "shell command"
+	case yesNo:
+		return "`true`, `false`"
 	}
 	return "path"
 }
@@ -194,6 +201,11 @@ func (k key) parse(text string) (any, error) {
 			return int64(0), nil
 		}
 		return strict.Size(text)
+	case yesNo:
+		if text != "true" && text != "false" {
+			return nil, fmt.Errorf("want true or false, got %q", text)
+		}
+		return text == "true", nil
 	case shellText:
 		if strings.Contains(text, "\x00") {
 			return nil, errors.New("command contains a NUL")
@@ -235,7 +247,7 @@ func Document() string {
 	for _, k := range keys {
 		row("`"+k.name+"`", k.value(), k.flag, k.variable(), k.shown, k.describe)
 	}
-	row("", "path", configFlag, configVariable, "`$XDG_CONFIG_HOME/marbles/marbles.yaml`, else `~/.config/marbles/marbles.yaml`",
+	row("", "path", configFlag, configVariable, "`marbles.yaml` in `$CONFIGURATION_DIRECTORY` for `run` under systemd, else `$XDG_CONFIG_HOME/marbles/marbles.yaml`, else `~/.config/marbles/marbles.yaml`",
 		"The settings file. One that is named must exist")
 	return b.String()
 }

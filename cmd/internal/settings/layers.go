@@ -108,7 +108,8 @@ func (l *loader) flag(k key) {
 	l.v.Set(k.name, texts)
 }
 
-// file finds the settings file; "" for none. One that is named must exist, the user's own need not.
+// file finds the settings file; "" for none. One that is named must exist, that of systemd's ConfigurationDirectory=
+// and the user's own need not.
 func (l *loader) file() string {
 	named, place := "", ""
 	if l.Flags != nil && l.Flags.Changed(configFlag) {
@@ -123,6 +124,11 @@ func (l *loader) file() string {
 	if named != "" {
 		return l.absolute(named, l.Cwd)
 	}
+	if dir := l.directory("CONFIGURATION_DIRECTORY"); dir != "" {
+		if file := filepath.Join(dir, "marbles.yaml"); exists(file) {
+			return file
+		}
+	}
 	dir := l.env["XDG_CONFIG_HOME"]
 	if !filepath.IsAbs(dir) { // the XDG base directory specification: relative ones are to be ignored
 		if l.Home == "" {
@@ -130,11 +136,16 @@ func (l *loader) file() string {
 		}
 		dir = filepath.Join(l.Home, ".config")
 	}
-	file := filepath.Join(dir, "marbles", "marbles.yaml")
-	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-		return ""
+	if file := filepath.Join(dir, "marbles", "marbles.yaml"); exists(file) {
+		return file
 	}
-	return file
+	return ""
+}
+
+// exists is true of a file that cannot be looked at, too: reading it says why.
+func exists(file string) bool {
+	_, err := os.Stat(file)
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // readFile reads a settings file's values. Relative paths in it are relative to its folder.
@@ -206,6 +217,8 @@ func (l *loader) node(doc *strict.Document, k key, n *strict.Node) (any, bool) {
 		return doc.Int(n, k.low, k.high)
 	case paths:
 		return l.nodeList(doc, k, n)
+	case yesNo:
+		return doc.Bool(n)
 	case duration:
 		if strict.KindOf(n) != strict.String {
 			doc.Want(n, "a duration such as 30s or 5m")

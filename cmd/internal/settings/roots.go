@@ -14,13 +14,15 @@ import (
 func (l *loader) roots(s *Settings) {
 	given := l.Flags != nil && l.Flags.Changed("state") || l.env["MARBLES_STATE"] != ""
 	s.State = l.v.GetString("state")
-	directory := l.stateDirectory()
+	directory := l.directory("STATE_DIRECTORY")
 	switch {
 	case given:
 		s.State = l.absolute(s.State, l.Cwd)
 	case directory != "":
 		s.State = directory
 	case s.State != "":
+	case s.File == systemFile: // what a person does by the packaged service's settings is about that one's state
+		s.State, directory = systemState, systemState
 	case l.Home != "":
 		s.State = l.defaultState()
 	}
@@ -34,12 +36,12 @@ func (l *loader) roots(s *Settings) {
 	}
 }
 
-// stateDirectory is the first entry of $STATE_DIRECTORY, for the service only.
-func (l *loader) stateDirectory() string {
+// directory is the first entry of a variable by which systemd names directories that it has made, for the service only.
+func (l *loader) directory(variable string) string {
 	if !l.Service {
 		return ""
 	}
-	for _, dir := range filepath.SplitList(l.env["STATE_DIRECTORY"]) {
+	for _, dir := range filepath.SplitList(l.env[variable]) {
 		if filepath.IsAbs(dir) {
 			return filepath.Clean(dir)
 		}

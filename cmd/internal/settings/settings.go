@@ -17,15 +17,17 @@ import (
 // Settings are what the service and the commands run by. Each field's key is documented at its
 // declaration in keys.go, which is the only list of them.
 type Settings struct {
-	File        string   // the settings file that was read, absolute, "" for none
-	Sources     []string // absolute; none: the caller looks for a project's folder
-	State       string   // state root, absolute; "" where none is given and there is no home directory
-	Artifacts   string   // artifact root, absolute; "" likewise
-	LogLevel    string   // debug | info | warn | error
-	LogFormat   string   // auto | journal | text | json
-	Concurrency int
-	Grace       time.Duration
-	Drain       time.Duration
+	File      string   // the settings file that was read, absolute, "" for none
+	Sources   []string // absolute; none: the caller looks for a project's folder
+	State     string   // state root, absolute; "" where none is given and there is no home directory
+	Artifacts string   // artifact root, absolute; "" likewise
+	LogLevel  string   // debug | info | warn | error
+	LogFormat string   // auto | journal | text | json
+	// JournalOutput sends the output of the service's runs to the systemd journal too.
+	JournalOutput bool
+	Concurrency   int
+	Grace         time.Duration
+	Drain         time.Duration
 
 	// Retention, see state.Keep; 0 does not limit.
 	KeepRuns  int
@@ -44,7 +46,7 @@ type Options struct {
 	Env   []string       // the environment, NAME=value
 	Home  string         // the user's home directory
 	Cwd   string         // absolute; "" where it was removed: then a relative path is an error
-	// Service is true for `run`: $STATE_DIRECTORY counts then (its first entry).
+	// Service is true for `run`: $STATE_DIRECTORY and $CONFIGURATION_DIRECTORY count then (their first entries).
 	Service bool
 	// Reader is true for commands that only read: without --state they fall back to the system service's root
 	// where the user has none.
@@ -76,21 +78,22 @@ func Load(o Options) (*Settings, error) {
 	file := l.file()
 	l.layers(file)
 	s := &Settings{
-		File:        file,
-		Sources:     l.v.GetStringSlice("sources"),
-		LogLevel:    l.v.GetString("log_level"),
-		LogFormat:   l.v.GetString("log_format"),
-		Concurrency: l.v.GetInt("concurrency"),
-		Grace:       l.v.GetDuration("grace"),
-		Drain:       l.v.GetDuration("drain"),
-		KeepRuns:    l.v.GetInt("keep_runs"),
-		KeepAge:     l.v.GetDuration("keep_age"),
-		KeepBytes:   l.v.GetInt64("keep_bytes"),
-		OutputLimit: l.v.GetInt64("output_limit"),
-		Cgroups:     l.v.GetString("cgroups"),
-		OnFailure:   l.v.GetString("on_failure"),
-		OnRecovery:  l.v.GetString("on_recovery"),
-		OnMissed:    l.v.GetString("on_missed"),
+		File:          file,
+		Sources:       l.v.GetStringSlice("sources"),
+		LogLevel:      l.v.GetString("log_level"),
+		LogFormat:     l.v.GetString("log_format"),
+		JournalOutput: l.v.GetBool("journal_output"),
+		Concurrency:   l.v.GetInt("concurrency"),
+		Grace:         l.v.GetDuration("grace"),
+		Drain:         l.v.GetDuration("drain"),
+		KeepRuns:      l.v.GetInt("keep_runs"),
+		KeepAge:       l.v.GetDuration("keep_age"),
+		KeepBytes:     l.v.GetInt64("keep_bytes"),
+		OutputLimit:   l.v.GetInt64("output_limit"),
+		Cgroups:       l.v.GetString("cgroups"),
+		OnFailure:     l.v.GetString("on_failure"),
+		OnRecovery:    l.v.GetString("on_recovery"),
+		OnMissed:      l.v.GetString("on_missed"),
 	}
 	for i, source := range s.Sources {
 		s.Sources[i] = l.absolute(source, o.Cwd) // flags; the other layers are absolute already

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
+	"github.com/spf13/viper"
 
 	"marbles/cmd/internal/strict"
 )
@@ -134,26 +135,34 @@ func TestWhichFile(t *testing.T) {
 	xdg := h.write("xdg/marbles/marbles.yaml", "concurrency: 2")
 	env := h.write("env.yaml", "concurrency: 3")
 	flag := h.write("flag.yaml", "concurrency: 4")
+	systemd := h.write("etc/marbles.yaml", "concurrency: 5")
+	etc := "CONFIGURATION_DIRECTORY=" + h.home + "/etc:" + h.home + "/more"
 	tests := []struct {
-		name string
-		env  []string
-		args []string
-		want string
+		name    string
+		service bool
+		env     []string
+		args    []string
+		want    string
 	}{
-		{"own", nil, nil, own},
-		{"XDG", []string{"XDG_CONFIG_HOME=" + h.home + "/xdg"}, nil, xdg},
-		{"XDG without a file", []string{"XDG_CONFIG_HOME=" + h.home + "/none"}, nil, ""},
-		{"relative XDG is ignored", []string{"XDG_CONFIG_HOME=xdg"}, nil, own},
-		{"variable", []string{"XDG_CONFIG_HOME=" + h.home + "/xdg", "MARBLES_CONFIG=../home/env.yaml"}, nil, env},
-		{"flag", []string{"MARBLES_CONFIG=../nowhere"}, []string{"--config", "../home/flag.yaml"}, flag},
+		{"own", false, nil, nil, own},
+		{"XDG", false, []string{"XDG_CONFIG_HOME=" + h.home + "/xdg"}, nil, xdg},
+		{"XDG without a file", false, []string{"XDG_CONFIG_HOME=" + h.home + "/none"}, nil, ""},
+		{"relative XDG is ignored", false, []string{"XDG_CONFIG_HOME=xdg"}, nil, own},
+		{"systemd's directory", true, []string{etc, "XDG_CONFIG_HOME=" + h.home + "/xdg"}, nil, systemd},
+		{"systemd's directory without a file", true, []string{"CONFIGURATION_DIRECTORY=" + h.home + "/more"}, nil, own},
+		{"systemd's directory is the service's alone", false, []string{etc}, nil, own},
+		{"variable", true, []string{etc, "XDG_CONFIG_HOME=" + h.home + "/xdg", "MARBLES_CONFIG=../home/env.yaml"}, nil, env},
+		{"flag", true, []string{etc, "MARBLES_CONFIG=../nowhere"}, []string{"--config", "../home/flag.yaml"}, flag},
 	}
 	for i, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := h.load(h.options(tt.env, tt.args...))
+			use := h.options(tt.env, tt.args...)
+			use.Service = tt.service
+			got := h.load(use)
 			if got.File != tt.want {
 				t.Errorf("got %q, want %q", got.File, tt.want)
 			}
-			if n := map[string]int{own: 1, xdg: 2, env: 3, flag: 4, "": 16}[tt.want]; got.Concurrency != n {
+			if n := map[string]int{own: 1, xdg: 2, env: 3, flag: 4, systemd: 5, "": 16}[tt.want]; got.Concurrency != n {
 				t.Errorf("%d: got concurrency %d, want %d", i, got.Concurrency, n)
 			}
 		})
@@ -327,6 +336,20 @@ func TestSystemServiceHasItsOwnSources(t *testing.T) {
 	}
 	if got := defaultSources("/home/x/.config/marbles/marbles.yaml"); got != nil {
 		t.Errorf("got %q", got)
+	}
+}
+
+// What is done by hand with the packaged service's settings is about that one's state.
+func TestSystemServiceHasItsOwnState(t *testing.T) {
+	for file, want := range map[string][2]string{
+		"/etc/marbles/marbles.yaml":            {"/var/lib/marbles", "/var/lib/marbles/artifacts"},
+		"/home/x/.config/marbles/marbles.yaml": {"/home/x/.foundry/marbles", "/home/x/.foundry/artifacts"},
+	} {
+		l, s := loader{Options: Options{Home: "/home/x"}, v: viper.New()}, &Settings{File: file}
+		l.roots(s)
+		if got := [2]string{s.State, s.Artifacts}; got != want {
+			t.Errorf("%s: got %q, want %q", file, got, want)
+		}
 	}
 }
 
