@@ -185,15 +185,13 @@ func waitsForUnit(f *state.RunFile) bool {
 // canGoOn reports whether a parked run has something to do.
 func canGoOn(f *state.RunFile) bool {
 	pending := map[string]bool{}
-	unit := false
 	for _, s := range f.Open() {
 		if s.Kind == state.SuspendPause {
 			return false
 		}
 		pending[s.ID] = true
-		unit = unit || s.Kind == state.SuspendUnit
 	}
-	if unit { // it has not stopped at all: somebody has to look after it
+	if waitsForUnit(f) { // it has not stopped at all: somebody has to look after it
 		return true
 	}
 	if f.Marbles == nil || len(f.Marbles.Waits) == 0 {
@@ -243,10 +241,10 @@ func (r *Run) park() {
 		r.w.keep(r.ws, f, r.claim)
 		r.claim = nil
 	}
-	if !come && r.w.o.Parks {
-		// whoever ends what it waits for says so
-	} else if err := r.ws.Ask(state.Request{Run: r.id, Action: state.ActionLook}); err != nil {
-		r.log().Warn("service cannot be told of a parked run", "error", err)
+	if come || !r.w.o.Parks { // else whoever ends what it waits for says so
+		if err := r.ws.Ask(state.Request{Run: r.id, Action: state.ActionLook}); err != nil {
+			r.log().Warn("service cannot be told of a parked run", "error", err)
+		}
 	}
 	if r.w.o.Parked != nil {
 		r.w.o.Parked(r.ws, f)

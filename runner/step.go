@@ -227,16 +227,20 @@ func byteSize(n int64) string {
 }
 
 func (s *step) exit(status syscall.WaitStatus) {
-	if s.rec.Cause = "code"; status.Signaled() {
-		s.rec.Cause = "signal"
-		s.rec.Signal = unix.SignalName(status.Signal())
-		if s.rec.Signal == "" {
-			s.rec.Signal = fmt.Sprintf("signal %d", status.Signal())
-		}
+	if status.Signaled() {
+		s.signaled(status.Signal())
 		return
 	}
 	code := status.ExitStatus()
-	s.rec.ExitCode = &code
+	s.rec.Cause, s.rec.ExitCode = "code", &code
+}
+
+// signaled records the signal that ended the step's process.
+func (s *step) signaled(sig syscall.Signal) {
+	s.rec.Cause = "signal"
+	if s.rec.Signal = unix.SignalName(sig); s.rec.Signal == "" {
+		s.rec.Signal = fmt.Sprintf("signal %d", sig)
+	}
 }
 
 func millis(t syscall.Timeval) int64 { return t.Nano() / int64(time.Millisecond) }

@@ -2,13 +2,10 @@ package runner
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"strconv"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"marbles/runner/transient"
 	"marbles/state"
@@ -17,10 +14,7 @@ import (
 // unitEnd records how the process of a unit ended.
 func (s *step) unitEnd(st transient.State) *stopped {
 	if s.rec.Cause = "code"; st.Signal != 0 {
-		s.rec.Cause = "signal"
-		if s.rec.Signal = unix.SignalName(st.Signal); s.rec.Signal == "" {
-			s.rec.Signal = fmt.Sprintf("signal %d", st.Signal)
-		}
+		s.signaled(st.Signal)
 	} else if st.ExitCode >= 0 {
 		s.rec.ExitCode = &st.ExitCode
 	}

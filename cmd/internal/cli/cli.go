@@ -175,8 +175,8 @@ func needState(s *settings.Settings) error {
 func (a *app) catalogs(s *settings.Settings, running bool) ([]*catalog.Catalog, error) {
 	if !running && len(s.Sources) == 0 { // readers fall back to the machine's service, as with the state root
 		here, err := catalog.Locate("", a.Cwd)
-		if _, serr := os.Stat(systemJobs); err == nil && here.Path == "" && serr == nil {
-			s.Sources = []string{systemJobs}
+		if _, serr := os.Stat(settings.SystemSources); err == nil && here.Path == "" && serr == nil {
+			s.Sources = []string{settings.SystemSources}
 		}
 	}
 	sources, err := catalog.LocateAll(s.Sources, a.Cwd)

@@ -79,19 +79,13 @@ func (a *app) host() initsys.Host {
 	return initsys.Host{Home: a.Home, Config: config, UID: a.Euid, Run: initsys.Commands}
 }
 
-const (
-	systemSettings = "/etc/marbles/marbles.yaml"
-	systemJobs     = "/etc/marbles/jobs"
-	systemState    = "/var/lib/marbles"
-)
-
 // systemDefaults makes a command read what the packaged service of the machine reads, where it was not told otherwise.
 func (a *app) systemDefaults(c *cobra.Command) error {
 	flags := c.Flags()
 	if !flags.Changed("config") && a.getenv("MARBLES_CONFIG") == "" {
-		name, path := "config", systemSettings
+		name, path := "config", settings.SystemFile
 		if _, err := os.Stat(path); err != nil { // it comes with the service's first start
-			name, path = "source", systemJobs
+			name, path = "source", settings.SystemSources
 		}
 		if _, err := os.Stat(path); err == nil && !flags.Changed(name) {
 			if err := flags.Set(name, path); err != nil {
@@ -100,7 +94,7 @@ func (a *app) systemDefaults(c *cobra.Command) error {
 		}
 	}
 	if !flags.Changed("state") && a.getenv("MARBLES_STATE") == "" {
-		return flags.Set("state", systemState)
+		return flags.Set("state", settings.SystemState)
 	}
 	return nil
 }
@@ -198,8 +192,8 @@ func (k *clocked) command(a *app, c *cobra.Command, program string) []string {
 	}
 	words = append(words, "--state", k.s.State)
 	artifacts := k.s.Artifacts
-	if k.s.State == systemState && artifacts == filepath.Join(filepath.Dir(systemState), "artifacts") {
-		artifacts = filepath.Join(systemState, "artifacts") // as the service has it, by $STATE_DIRECTORY
+	if k.s.State == settings.SystemState && artifacts == filepath.Join(filepath.Dir(settings.SystemState), "artifacts") {
+		artifacts = filepath.Join(settings.SystemState, "artifacts") // as the service has it, by $STATE_DIRECTORY
 	}
 	return append(words, "--artifacts", artifacts, "roll", "--due", k.key)
 }

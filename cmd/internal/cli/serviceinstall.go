@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"marbles/cmd/internal/initsys"
+	"marbles/cmd/internal/settings"
 	"marbles/packaging"
 	"marbles/state"
 )
@@ -95,7 +96,7 @@ func (a *app) servicePlan(c *cobra.Command, f *serviceFlags, text bool) (p inits
 	}
 	var dirs []string
 	if scope == initsys.System { // what it reads, and where its state goes: neither is there on a Mac
-		dirs = []string{filepath.Join(host.Root, systemJobs), filepath.Join(host.Root, filepath.Dir(systemState))}
+		dirs = []string{filepath.Join(host.Root, settings.SystemSources), filepath.Join(host.Root, filepath.Dir(settings.SystemState))}
 	}
 	return host.JobPlan(scope, packaging.LaunchdLabel, data, dirs...), kind, scope, nil
 }
@@ -130,15 +131,15 @@ func (a *app) serviceText(c *cobra.Command, f *serviceFlags, kind initsys.Kind, 
 		text, err = packaging.Render(packaging.Launchd, v)
 	default:
 		words := []string{program, "run"}
-		if _, err := os.Stat(systemSettings); v.Config == "" && err == nil {
-			v.Config = systemSettings
+		if _, err := os.Stat(settings.SystemFile); v.Config == "" && err == nil {
+			v.Config = settings.SystemFile
 		}
 		if v.Config != "" {
 			words = append(words, "--config", v.Config)
 		} else {
-			words = append(words, "--source", systemJobs)
+			words = append(words, "--source", settings.SystemSources)
 		}
-		words = append(words, "--state", systemState, "--artifacts", filepath.Join(systemState, "artifacts"))
+		words = append(words, "--state", settings.SystemState, "--artifacts", filepath.Join(settings.SystemState, "artifacts"))
 		text, err = packaging.RenderDaemon(packaging.Daemon{Command: words, Directory: "/", Log: "/var/log/marbles.log"})
 	}
 	return text, unitErr(err)

@@ -15,10 +15,13 @@ import (
 const (
 	configFlag     = "config"
 	configVariable = "MARBLES_CONFIG"
-	// The packaged system service's files.
-	systemFile    = "/etc/marbles/marbles.yaml"
-	systemSources = "/etc/marbles/jobs"
-	systemState   = "/var/lib/marbles"
+)
+
+// The packaged system service's settings file, its definitions and its state root.
+const (
+	SystemFile    = "/etc/marbles/marbles.yaml"
+	SystemSources = "/etc/marbles/jobs"
+	SystemState   = "/var/lib/marbles"
 )
 
 // kind is what a key's value is.
@@ -51,11 +54,11 @@ type key struct {
 // keys is the only list of the settings.
 var keys = []key{
 	{
-		name: "sources", flag: "source", kind: paths, shown: "`./.foundry/marbles` here or above; `" + systemSources + "` with `" + systemFile + "`",
+		name: "sources", flag: "source", kind: paths, shown: "`./.foundry/marbles` here or above; `" + SystemSources + "` with `" + SystemFile + "`",
 		describe: "Folders or files with definitions. The flag may be repeated; the variable separates with `:`",
 	},
 	{
-		name: "state", flag: "state", kind: path, shown: "`$STATE_DIRECTORY` for `run` under systemd, `" + systemState + "` with `" + systemFile + "`, else `~/.foundry/marbles`",
+		name: "state", flag: "state", kind: path, shown: "`$STATE_DIRECTORY` for `run` under systemd, `" + SystemState + "` with `" + SystemFile + "`, else `~/.foundry/marbles`",
 		describe: "The state root. `$STATE_DIRECTORY` also goes before the file's value",
 	},
 	{

@@ -21,8 +21,8 @@ func (l *loader) roots(s *Settings) {
 	case directory != "":
 		s.State = directory
 	case s.State != "":
-	case s.File == systemFile: // what a person does by the packaged service's settings is about that one's state
-		s.State, directory = systemState, systemState
+	case s.File == SystemFile: // what a person does by the packaged service's settings is about that one's state
+		s.State, directory = SystemState, SystemState
 	case l.Home != "":
 		s.State = l.defaultState()
 	}
@@ -61,7 +61,7 @@ func (l *loader) defaultState() string {
 	}
 	system := l.SystemState
 	if system == "" {
-		system = systemState
+		system = SystemState
 	}
 	f, err := strict.OpenDir(system)
 	if err != nil {

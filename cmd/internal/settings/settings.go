@@ -110,8 +110,8 @@ func Load(o Options) (*Settings, error) {
 
 // defaultSources are the sources where none are given: the packaged system service has its own folder.
 func defaultSources(file string) []string {
-	if file == systemFile {
-		return []string{systemSources}
+	if file == SystemFile {
+		return []string{SystemSources}
 	}
 	return nil
 }
